@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Rank(Struct, frozen=True):
-    """One data-parallel rank's ZMQ endpoints, as URLs to connect to; `replay` is None without such a socket."""
+    """The ZMQ URLs to connect to for one data-parallel rank; `replay` is None without such a socket."""
 
     events: str
     replay: str | None = None
