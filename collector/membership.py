@@ -10,11 +10,13 @@ and only for the very incarnation that it names: the address may belong to the n
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
 from collector.discovery.base import EngineTarget, Master, Snapshot
 
+K = TypeVar("K")
 StreamId = tuple[str, int]
 """(instance, rank)."""
 
@@ -91,6 +93,8 @@ class Roster:
             if before is not None and before.incarnation == target.incarnation:
                 for rank in range(len(target.ranks), len(before.ranks)):
                     self._spare.setdefault((ip, rank), now)
+            for rank in range(len(target.ranks)):
+                self._spare.pop((ip, rank), None)
             self._held[ip] = target
             self._absent.pop(ip, None)
         if snapshot.complete:
@@ -103,9 +107,7 @@ class Roster:
 
     def view(self, now: float) -> View:
         """The fleet as of `now`, without news from the source: call it now and then, grace times run out."""
-        for ip in [ip for ip in self._held if self._over(self._absent.get(ip), now)]:
-            del self._held[ip]
-        self._deleted = {key: at for key, at in self._deleted.items() if now - at < self._grace}
+        self._expire(now)
         engines = self._held.values()
         return View(
             feeds=tuple(
@@ -126,11 +128,11 @@ class Roster:
         Ask again with what Redis then has until nothing is left: an answer changes nothing here, so a leader
         that dies between asking and acting leaves the rest to the next one.
         """
+        self._expire(now)
         result = []
         for (ip, rank), incarnation in streams.items():
             held = self._held.get(ip)
             if held is not None and rank < len(held.ranks):
-                self._spare.pop((ip, rank), None)
                 continue
             if held is None:
                 absent = self._absent.setdefault(ip, now)
@@ -144,21 +146,23 @@ class Roster:
                 )
             elif self._over(spare := self._spare.setdefault((ip, rank), now), now):
                 result.append(Retirement(ip, rank, f"rank {rank} not listed for {now - spare:.0f} s"))
-        self._forget(streams)
         return result
+
+    def _expire(self, now: float) -> None:
+        for ip in [ip for ip in self._held if self._over(self._absent.get(ip), now)]:
+            del self._held[ip]
+        self._deleted = _recent(self._deleted, now - self._grace)
+        # Old marks go, so that pod churn doesn't fill a standby's memory; what is held keeps its mark.
+        old = now - 10 * self._grace
+        self._absent = {ip: at for ip, at in self._absent.items() if at >= old or ip in self._held}
+        self._spare = _recent(self._spare, old)
 
     def _over(self, since: float | None, now: float) -> bool:
         # An incomplete view can't confirm an absence, so nobody's grace ends while it lasts.
         return since is not None and self._complete and now - since >= self._grace
 
-    def _forget(self, streams: Iterable[StreamId]) -> None:
-        """Drop the marks of what is neither held nor in Redis any more: memory must not grow with pod churn."""
-        known = {ip for ip, _ in streams} | self._held.keys()
-        self._absent = {ip: at for ip, at in self._absent.items() if ip in known}
-        self._spare = {key: at for key, at in self._spare.items() if key in streams}
-
     def _claims(self, engines: Iterable[EngineTarget]) -> tuple[dict[str, EngineTarget], tuple[Refused, ...]]:
-        """One engine an address: the one that holds it already, else the first listed; the rest is refused."""
+        """One engine an address: the one that holds it already, else the first listed."""
         claims: dict[str, list[EngineTarget]] = {}
         for engine in engines:
             claims.setdefault(engine.ip, []).append(engine)
@@ -170,3 +174,7 @@ class Roster:
             listed[ip] = keeper
             refused += [Refused(ip, e.incarnation, keeper.incarnation) for e in rivals if e is not keeper]
         return listed, tuple(refused)
+
+
+def _recent(marks: dict[K, float], since: float) -> dict[K, float]:
+    return {key: at for key, at in marks.items() if at >= since}
