@@ -278,12 +278,11 @@ class Fleet(RuleBasedStateMachine):
 
     def teardown(self):
         """In the end, with a source that sees everything, exactly the living remain."""
-        self.snapshot()
-        self.roster.retire(dict(self.redis), self.now)
-        self.now += GRACE
-        self.snapshot()
-        for gone in self.roster.retire(dict(self.redis), self.now):
-            del self.redis[gone.ip, gone.rank]
+        for wait in (0, GRACE):
+            self.now += wait
+            self.snapshot()
+            for gone in self.roster.retire(dict(self.redis), self.now):
+                del self.redis[gone.ip, gone.rank]
         assert set(self.redis) == {(e.ip, r) for e in self.alive.values() for r in range(len(e.ranks))}
 
 
