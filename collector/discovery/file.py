@@ -48,7 +48,7 @@ class FileSource:
         self._interval = min(interval, LOOK_EVERY)
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield the content, then each new one; of a broken edit only its error, with the last good engines."""
+        """Yield the content, then each new one; after a broken edit its error, with the last good engines."""
         good: Snapshot | None = None
         seen: bytes | str | None = None
         while True:
