@@ -65,9 +65,7 @@ class Embedded:
         try:
             for _ in range(ATTEMPTS):
                 chosen = port or _free_port()
-                guard = await _spawn(
-                    binary, chosen, data_dir or Path(scratch.name), data_dir is not None, log
-                )
+                guard = await _spawn(_command(binary, chosen, data_dir, Path(scratch.name), log))
                 pid = await _wait_until_it_answers(guard, chosen)
                 if pid is not None:
                     return cls(guard, pid, chosen, scratch)
