@@ -93,7 +93,7 @@ class Tracker:
         """The connection is gone; its batches were handed over before."""
         self.linked = False
 
-    def arrive(self, seq: int, stamp: bytes, payload: bytes) -> bool:
+    def arrive(self, seq: int, stamp: bytes, payload: bytes, at: float = 0.0) -> bool:
         """A live batch. False: it came before on this connection."""
         if self._last is not None and seq <= self._last[0]:
             if stamp <= self._last[1]:
@@ -105,7 +105,7 @@ class Tracker:
             self._contiguous = seq
         self._last = (seq, stamp)
         self._ends[self.epoch] = seq + 1
-        self.buffer.append(Frame(self.epoch, seq, stamp, payload))
+        self.buffer.append(Frame(self.epoch, seq, stamp, payload, at))
         return True
 
     def _begin(self) -> None:
