@@ -1,6 +1,6 @@
 """Real Redis and Valkey servers as child processes, for tests.
 
-    server = start("valkey")          # a free port on 127.0.0.1, nothing on disk but in a directory of its own
+    server = start("valkey")    # a free port on 127.0.0.1, a directory of its own
     server.client().ping()
     server.stop()
 
@@ -127,7 +127,9 @@ class Server:
                 assert self.process is not None
                 if self.process.poll() is not None:
                     raise RuntimeError(f"{self.program.name} ended at once:\n{self.log}")
-                with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):  # not listening, or loading
+                with contextlib.suppress(
+                    redis.ConnectionError, redis.TimeoutError
+                ):  # not listening, or loading
                     answering = client.info("server")["process_id"]
                     if answering != self.pid:
                         raise RuntimeError(f"port {self.port} belongs to process {answering}, not to ours")

@@ -78,7 +78,7 @@ class Dialect(Protocol):
 
 class Verdict(Struct, frozen=True):
     """Outcome of a self-check. `cause` is empty when ok; else "seed: ...", "algorithm: ...",
-    "block size: ...", "dialect: ..." or "look-ahead: ...", for people."""
+    "block size: ...", "dialect: ...", "look-ahead: ..." or "unknown: ...", for people."""
 
     ok: bool
     cause: str = ""

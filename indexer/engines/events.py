@@ -64,4 +64,4 @@ class Batch(Struct, frozen=True):
     """Data-parallel rank as told, else None."""
     events: tuple[Event, ...]
     skipped: Mapping[str, int]
-    """Reason (one of REASONS) -> how often. UNKNOWN_FIELD counts fields of events that are kept."""
+    """Reason (one of REASONS) -> how often. UNKNOWN_FIELD counts fields, not events."""

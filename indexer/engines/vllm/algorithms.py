@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ class Algorithm(Struct, frozen=True):
 
     name: str
     digest: Digest
+    size: int
+    """Bytes of a digest."""
     cryptographic: bool
     serialise: Callable[[object], bytes]
     chain_: Callable[[Digest, bytes, NDArray[Any], int, Sequence[Extra] | None], list[bytes]]
@@ -98,16 +101,14 @@ def algorithm(name: str) -> Algorithm:
     if name not in NAMES:
         raise HashError(f"prefixCachingHashAlgo: {name!r} is unknown; known: {', '.join(NAMES)}")
     cryptographic = name.startswith("sha256")
-    digest = _sha256 if cryptographic else _xxh3_128()
+    digest, size = (_sha256, 32) if cryptographic else (_xxh3_128(), 16)
     if name.endswith("_cbor"):
-        return Algorithm(name, digest, cryptographic, cbor.encode, _cbor_chain)
-    return Algorithm(name, digest, cryptographic, _pickle, _pickle_chain)
+        return Algorithm(name, digest, size, cryptographic, cbor.encode, _cbor_chain)
+    return Algorithm(name, digest, size, cryptographic, _pickle, _pickle_chain)
 
 
 def as_ids(token_ids: Sequence[int]) -> NDArray[Any]:
     """`token_ids` as a uint32 array, or uint64 where an id needs it. Raises HashError."""
-    from array import array
-
     try:
         try:
             return np.frombuffer(array("I", token_ids), np.uint32)

@@ -22,6 +22,7 @@ class VllmHashRule:
         self.algorithm: Algorithm = algorithm(algo)
         version = None if dialect == "auto" else Version.parse(dialect)
         self.forms: tuple[Form, ...] = forms(version)
+        self.seed = seed
         self.none_hash: bytes = none_hash if none_hash is not None else self._seeded(seed, version)
 
     def _seeded(self, seed: str | None, version: Version | None) -> bytes:
