@@ -46,8 +46,8 @@ class Score(Struct, frozen=True):
 
 
 class HitRates(Struct, frozen=True):
-    """`scores` in the order asked, duplicates kept. `ages` is each asked pool's index age in seconds (None: it
-    was never written). `best` is the longest prefix that one candidate holds, in blocks, by tier."""
+    """`scores` in the order asked, duplicates kept. `ages` is each asked pool's index age in seconds (None:
+    never written). `best` is the longest prefix that one candidate holds, in blocks, by tier."""
 
     scores: list[Score]
     ages: Mapping[str, float | None]

@@ -18,7 +18,7 @@ from indexer.api.errors import HIT_RATE_PATH, error_bytes, error_response
 from indexer.config import Http
 
 LINGER = 0.5
-"""Seconds in which the rest of a refused body is thrown away: else the client sees a reset, not the answer."""
+"""Seconds in which the rest of a refused body is thrown away: else the client sees a reset, no answer."""
 
 _HEAD_END = b"\r\n\r\n"
 _log = structlog.get_logger(__name__)

@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def run_query(config: Config, stop: asyncio.Event, ready: Callable[[], None] | None = None) -> None:
-    """Run the query service until `stop`; `ready` is called once it listens. Raises OSError when it cannot."""
+    """Run the query service until `stop`; `ready` is called once it listens. Raises OSError if it cannot."""
     sock = listen(config.http)
     if ready is not None:
         ready()
