@@ -4,7 +4,8 @@ import hashlib
 import pickle
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import repeat
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -15,18 +16,22 @@ from indexer.engines.vllm.extra_keys import Extra
 from indexer.errors import HashError
 
 Digest = Callable[[bytes], bytes]
+Chain = Callable[[Digest, bytes, NDArray[Any], int, Sequence[Extra] | None], list[bytes]]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Algorithm(Struct, frozen=True):
-    """One hash algorithm. `cryptographic` ones have a fixed default seed from vLLM 0.29 on."""
+    """One hash algorithm."""
 
     name: str
     digest: Digest
     size: int
     """Bytes of a digest."""
     cryptographic: bool
+    """Those have a fixed default seed from vLLM 0.29 on."""
     serialise: Callable[[object], bytes]
-    chain_: Callable[[Digest, bytes, NDArray[Any], int, Sequence[Extra] | None], list[bytes]]
+    run: Chain
 
     def none_hash(self, seed: str) -> bytes:
         """The parent of a prompt's first block. Raises HashError when the seed is not Unicode text."""
@@ -35,13 +40,19 @@ class Algorithm(Struct, frozen=True):
     def chain(
         self, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
     ) -> list[bytes]:
-        """Digests of the full blocks of `ids` (uint32 or uint64), after `parent`; `extras` has one a block."""
-        return _encodable("extra key", self.chain_, self.digest, parent, ids, block_size, extras)
+        """Digests of the full blocks of `ids` (uint32 or uint64), after `parent`.
+
+        `extras` has one extra key a block, or is None when no block has one. Raises HashError when a key is
+        not Unicode text.
+        """
+        if len(ids) < block_size:
+            return []
+        return _encodable("extra key", self.run, self.digest, parent, ids, block_size, extras)
 
 
-def _encodable(what: str, function: Callable[..., Any], *args: object) -> Any:
+def _encodable(what: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     try:
-        return function(*args)
+        return function(*args, **kwargs)
     except UnicodeEncodeError as error:
         raise HashError(f"{what}: not Unicode text: {error.object!r}") from None
 
@@ -50,13 +61,16 @@ def _cbor_chain(
     digest: Digest, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
 ) -> list[bytes]:
     count = len(ids) // block_size
-    data, ends = cbor.encode_ids(ids[: count * block_size])
+    data, ends = cbor.encode_blocks(ids[: count * block_size], block_size)
     head = cbor.array_head(block_size)
-    digests = []
+    keys = repeat(b"\xf6") if extras is None else map(cbor.encode, extras)
+    opening = b"\x83" + cbor.bytes_head(len(parent))
+    digests: list[bytes] = []
     start = 0
-    for block, end in enumerate(ends[block_size - 1 :: block_size].tolist()):
-        extra = b"\xf6" if extras is None else cbor.encode(extras[block])
-        parent = digest(b"\x83" + cbor.encode(parent) + head + data[start:end] + extra)
+    for end, key in zip(ends, keys, strict=False):
+        parent = digest(b"".join((opening, parent, head, data[start:end], key)))
+        if not digests:  # an overridden NONE_HASH may have another length than a digest
+            opening = b"\x83" + cbor.bytes_head(len(parent))
         digests.append(parent)
         start = end
     return digests
@@ -87,7 +101,7 @@ def _xxh3_128() -> Digest:
         import xxhash
     except ImportError:
         raise HashError(
-            "prefixCachingHashAlgo: xxhash algorithms need the xxhash package: pip install 'cache-indexer[xxhash]'"
+            "prefixCachingHashAlgo: xxhash and xxhash_cbor need pip install 'cache-indexer[xxhash]'"
         ) from None
     return xxhash.xxh3_128_digest
 

@@ -26,15 +26,26 @@ from indexer.engines.events import (
 )
 from indexer.errors import DecodeError
 
+# In the order of array events, which end at the sliding window; what comes after exists in maps only.
 _STORED = (
-    "type block_hashes parent_block_hash token_ids block_size lora_id medium lora_name extra_keys group_idx"
-    " kv_cache_spec_kind kv_cache_spec_sliding_window locality ownership session_id lookahead_token_ids"
-).split()
-_REMOVED = "type block_hashes medium group_idx locality ownership".split()
+    *(
+        "type",
+        "block_hashes",
+        "parent_block_hash",
+        "token_ids",
+        "block_size",
+        "lora_id",
+        "medium",
+        "lora_name",
+    ),
+    *("extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"),
+    *("locality", "ownership", "session_id", "lookahead_token_ids"),
+)
+_REMOVED = ("type", "block_hashes", "medium", "group_idx", "locality", "ownership")
 _FIELDS = {
     "BlockStored": (_STORED, frozenset(_STORED)),
     "BlockRemoved": (_REMOVED, frozenset(_REMOVED)),
-    "AllBlocksCleared": (["type"], frozenset(["type"])),
+    "AllBlocksCleared": (("type",), frozenset(("type",))),
 }
 
 _DEVICE = {"GPU", "NPU"}
