@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from indexer import log
 from indexer.api.errors import HIT_RATE_PATH, error_bytes, error_response
 from indexer.config import Http
 
@@ -21,7 +21,7 @@ LINGER = 0.5
 """Seconds in which the rest of a refused body is thrown away: else the client sees a reset, no answer."""
 
 _HEAD_END = b"\r\n\r\n"
-_log = structlog.get_logger(__name__)
+_log = log.get(__name__)
 
 
 class Connection(web.RequestHandler):

@@ -6,9 +6,9 @@ Nothing that a client can send is a 500: that is for Redis being away and for ou
 """
 
 import msgspec
-import structlog
 from aiohttp import web
 
+from indexer import log
 from indexer.api.messages import ErrorResponse, HitRateResponse
 from indexer.errors import HashError, IndexFullError, IndexUnavailableError, SchemaError
 from indexer.query import UnknownPoolError
@@ -17,7 +17,7 @@ HIT_RATE_PATH = "/kv-cache/hit-rate"
 MAX_MESSAGE = 500
 """Characters of a message: what it quotes of the request must not echo megabytes back."""
 
-_log = structlog.get_logger(__name__)
+_log = log.get(__name__)
 
 
 class BadRequestError(Exception):

@@ -5,9 +5,9 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import structlog
 from aiohttp import web
 
+from indexer import log
 from indexer.api.app import create_app
 from indexer.api.connection import connection_factory
 from indexer.clock import monotonic
@@ -18,7 +18,7 @@ from indexer.query import Query, build_pools
 
 _BACKLOG = 2048
 _DRAIN_LOOK = 0.02
-_log = structlog.get_logger(__name__)
+_log = log.get(__name__)
 
 
 def listen(limits: Http) -> socket.socket:

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess, parent_process
 from pathlib import Path
 
-import structlog
-
+from indexer import log
 from indexer.api.metrics import MULTIPROCESS
 from indexer.api.server import listen, serve
 from indexer.config import Config
@@ -26,7 +25,7 @@ RESTART_PAUSE = 0.5
 """Seconds before a dead worker is replaced, so that one that cannot start does not spin."""
 KILL_AFTER = 5.0
 """Seconds that a worker gets beyond http.shutdownTimeout before it is killed."""
-_log = structlog.get_logger(__name__)
+_log = log.get(__name__)
 
 
 async def run_query(config: Config, stop: asyncio.Event, ready: Callable[[], None] | None = None) -> None:
@@ -105,9 +104,7 @@ async def _end(process: BaseProcess, ended: asyncio.Future[None], seconds: float
 
 def _worker(config: Config, sock: socket.socket) -> None:
     """A worker's whole life; SIGTERM or the parent's death ends it."""
-    from indexer.log import setup
-
-    setup(config.log)
+    log.configure(config.log.level)
     run(_serve_until_told(config, sock))
 
 

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     def serve(config: ConfigOption = None) -> None:
         """Answer queries over HTTP until SIGTERM."""
         settings = load_config(config)
-        log.setup(settings.log)
+        log.configure(settings.log.level)
         try:
             run(_serve(settings))
         except CacheIndexerError as error:

@@ -78,13 +78,12 @@ def _show(pool: PoolStats) -> None:
 
 
 def _streams(streams: Sequence[StreamState], stats: Stats) -> Table:
-    table = Table(
-        "instance", "rank", "state", "age", "next", "l1 blocks", "gaps", "missing", "restarts", "cause"
-    )
+    counters = ("gaps", "missing", "restarts")
+    table = Table("instance", "rank", "state", "age", "next", "l1 blocks", *counters, "cause")
     for stream in streams:
         age = "never" if stream.seen_age is None else f"{stream.seen_age:.1f} s"
         held = stats.tiers["l1"].holders.get(f"l1:{stream.key.name}", 0) if "l1" in stats.tiers else 0
-        counts = [str(stream.counters.get(name, 0)) for name in ("gaps", "missing", "restarts")]
+        counts = [str(stream.counters.get(name, 0)) for name in counters]
         table.add_row(
             stream.key.ip,
             str(stream.key.rank),
