@@ -32,7 +32,7 @@ _WORDS = {
 }
 # Redis answers, but cannot serve now; the same call may succeed later or on another node.
 _UNAVAILABLE = frozenset(
-    "LOADING READONLY CLUSTERDOWN MASTERDOWN TRYAGAIN BUSY NOREPLICAS MISCONF".split()
+    ["LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"]
 )
 
 
