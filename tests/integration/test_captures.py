@@ -140,7 +140,7 @@ async def test_a_request_that_was_served_is_found_over_http(name, redis_server):
 
 
 async def test_conversation_oracle(redis_server):
-    """Asked before a request's own events, the answer is what the engine then took from its cache: 250 of 250."""
+    """Asked before a request's own events, the answer is what the engine then took from its cache."""
     capture = load(DATA / CONVERSATIONS)
     block_size = capture.block_size
     assert block_size is not None
