@@ -71,8 +71,8 @@ def _lora(form: Form, prompt: Prompt) -> tuple[object, ...]:
         return (prompt.lora_name,)
     if not prompt.lora_path:
         raise HashError(
-            f"lora_path: {form.value} hashes the path that the engine loaded {prompt.lora_name!r} from; give it,"
-            " or name an older dialect"
+            f"lora_path: {form.value} hashes the path from which it loaded {prompt.lora_name!r}:"
+            " give it, or an older dialect"
         )
     return (("lora", prompt.lora_name, prompt.lora_path),)
 

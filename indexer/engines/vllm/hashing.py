@@ -1,5 +1,7 @@
 """vLLM's prefix-cache block hash, bit for bit: HASH((parent, tokens, extra keys)) along the chain."""
 
+from collections.abc import Sequence
+
 from indexer.engines.base import Prompt
 from indexer.engines.vllm.algorithms import Algorithm, algorithm, as_ids
 from indexer.engines.vllm.extra_keys import Extra, Form, Version, extras, forms
@@ -37,7 +39,7 @@ class VllmHashRule:
     def chains(self, prompt: Prompt) -> list[str]:
         """See HashRule. Without a LoRA path, `auto` asks only the forms that hash none."""
         _check(prompt)
-        keys: list[list[Extra] | None] = []
+        keys: list[Sequence[Extra] | None] = []
         refused: HashError | None = None
         for form in self.forms:
             try:
@@ -52,7 +54,7 @@ class VllmHashRule:
         ids = as_ids(prompt.token_ids)
         size = prompt.block_size
         runs = (self.algorithm.chain(self.none_hash, ids, size, key) for key in keys)
-        return ["".join([digest[-8:].hex() for digest in run]) for run in runs]
+        return [b"".join([digest[-8:] for digest in run]).hex() for run in runs]
 
     def digests(self, prompt: Prompt) -> list[bytes]:
         """See HashRule."""
