@@ -1,7 +1,7 @@
 """Asking the replay socket until the stream is whole, or there is no hope.
 
-Attempts that bring nothing new are paced by `backoffInitial` and `backoffMax`. While live batches wait, only a
-few are made: what was heard must not wait for ever for what was not.
+Attempts that bring nothing new are paced by `backoffInitial` and `backoffMax`. While live batches wait, only
+a few are made: what was heard must not wait for ever for what was not.
 """
 
 import asyncio
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """Attempts without progress while live batches wait."""
-REFILL = 1000
-"""Replayed batches that may wait to be written before more are read."""
-POLL_SECONDS = 0.02
 
 _log = log.get(__name__)
 
@@ -30,9 +27,7 @@ _log = log.get(__name__)
 class Recovery:
     """The attempts of one stream; remembers the ones that brought nothing."""
 
-    def __init__(
-        self, tracker: Tracker, tools: "Tools", key: StreamKey, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, tracker: Tracker, tools: "Tools", key: StreamKey, wake: Callable[[], None]) -> None:
         self._tracker = tracker
         self._tools = tools
         self._log = _log.bind(pool=tools.pool, ip=key.ip, rank=key.rank)
@@ -78,11 +73,9 @@ class Recovery:
 
     async def _ask(self, start: int, url: str) -> bool:
         """Whether the answer came whole."""
-        asked_from_zero = start == 0
-        if not await self._read(start, url) and not asked_from_zero:
-            # It says that it never got that far. Ask for all it has before believing that.
-            if not await self._read(0, url):
-                self._tracker.unpublished()
+        # "I never got that far" is only believed after it was asked for all it has.
+        if not await self._read(start, url) and start > 0 and not await self._read(0, url):
+            self._tracker.unpublished()
         return True
 
     async def _read(self, start: int, url: str) -> bool:
@@ -99,8 +92,6 @@ class Recovery:
                 if not self._tracker.replayed(wanted):
                     break
                 self._wake()
-                while self._tracker.refilled > REFILL:
-                    await asyncio.sleep(POLL_SECONDS)
         return found
 
     def _count(self, outcome: str) -> None:

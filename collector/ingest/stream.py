@@ -22,6 +22,7 @@ from collector.leadership import Reign
 from collector.metrics import Metrics
 from collector.selfcheck import SelfCheck
 from indexer import log
+from indexer.blocks import WIDTH
 from indexer.config.tree import IngestL1
 from indexer.engines.base import Engine
 from indexer.errors import CacheIndexerError, FencedError, IndexUnavailableError, LifeError
@@ -142,6 +143,19 @@ class Stream:
         else:
             self._disagree(apply, outcome)
         self.wake()
+
+    def without_stores(self, entry: Entry) -> Entry:
+        """The entry as it can be written while Redis is out of memory; the stream is in doubt from then on."""
+        if not entry.apply.ops:
+            return entry
+        ops = tuple(op for op in entry.apply.ops if op.kind != "store")
+        self._doubt = self._doubt or f"{SUSPICION}Redis was out of memory at batch {entry.apply.start}"
+        fields = {**entry.apply.fields, "state": self.state, "cause": self._cause}
+        return entry._replace(
+            apply=structs.replace(entry.apply, ops=ops, fields=fields),
+            blocks=sum(len(op.blocks) for op in ops) // WIDTH,
+            stored=(),
+        )
 
     def _disagree(self, apply: Apply, outcome: Outcome) -> None:
         cursor = Cursor(outcome.life, outcome.next, outcome.stamp)

@@ -192,11 +192,6 @@ class Tracker:
             self._vouched_for = (cursor.life, self.epoch)
 
     @property
-    def refilled(self) -> int:
-        """Replayed batches that wait to be applied."""
-        return len(self._refill)
-
-    @property
     def proven(self) -> bool:
         """Whether the newest connection is known to be with the cursor's life."""
         return self._trusted == self.epoch
@@ -336,7 +331,8 @@ class Tracker:
     def recovered(self, complete: bool) -> None:
         """The answer is over; `complete`: up to its end marker and without a hole."""
         asked, self._asked = self._asked, None
-        if complete and self._restart is None and self.linked and asked == self.epoch:
+        hopeless = self._hopeless is not None and self._hopeless == self.cursor
+        if complete and not hopeless and self._restart is None and self.linked and asked == self.epoch:
             self._trusted = self.epoch
             self._check = False
 
