@@ -7,7 +7,7 @@ applied ones for the day when Redis goes back in time. Both count against one bo
 from collections import deque
 from collections.abc import Iterator
 
-from collector.ingest.frames import Frame
+from collector.ingest.frames import REPLAYED, Frame
 
 
 class Buffer:
@@ -58,6 +58,14 @@ class Buffer:
         """What was applied is not worth keeping any more."""
         self.kept.clear()
         self.bytes = sum(len(frame.payload) for frame in self.waiting)
+
+    def forget_replayed(self) -> None:
+        """Batches that came from a replay socket were not this engine's."""
+        for frames in (self.kept, self.waiting):
+            own = [frame for frame in frames if frame.at != REPLAYED]
+            frames.clear()
+            frames.extend(own)
+        self.bytes = sum(len(frame.payload) for frame in self.frames())
 
     def rewind(self) -> None:
         """Everything waits again."""

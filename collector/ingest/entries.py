@@ -81,7 +81,7 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
         tuple(stored),
         skipped,
         unreadable,
-        min((f.at for f in take.frames[: len(stamps)] if f.at), default=0.0),
+        min((f.at for f in take.frames[: len(stamps)] if f.at > 0), default=0.0),
         _doubt(take, first, unreadable),
     )
 

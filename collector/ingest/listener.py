@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import zmq
 
+from collector.aio import end
 from collector.ingest.buffer import Buffer
 from collector.ingest.frames import split
 from collector.ingest.sequence import Cursor
@@ -65,8 +66,7 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening, for good."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end((self._task,))
 
     # What the subscriber tells.
 

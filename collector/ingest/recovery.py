@@ -74,7 +74,7 @@ class Recovery:
     async def _ask(self, start: int, url: str) -> bool:
         """Whether the answer came whole."""
         # "I never got that far" is only believed after it was asked for all it has.
-        if not await self._read(start, url) and start > 0 and not await self._read(0, url):
+        if not await self._read(start, url) and (start == 0 or not await self._read(0, url)):
             self._tracker.unpublished()
         return True
 

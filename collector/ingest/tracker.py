@@ -15,7 +15,7 @@ from itertools import chain
 from msgspec import Struct
 
 from collector.ingest.buffer import Buffer
-from collector.ingest.frames import Frame
+from collector.ingest.frames import REPLAYED, Frame
 from collector.ingest.sequence import Cursor, Verdict, judge
 
 EPOCHS = 1000
@@ -76,6 +76,7 @@ class Tracker:
         self._restart: str | None = None
         self._asked: int | None = None
         self._verified = False
+        self._replayed: dict[int, bytes] = {}
         self._hopeless: Cursor | None = None
 
     # Connections and live batches.
@@ -220,6 +221,12 @@ class Tracker:
             if verdict in (Verdict.DUPLICATE, Verdict.PROOF):
                 if verdict is Verdict.PROOF:
                     self._trusted = frame.epoch
+                elif self._replayed.get(frame.seq, frame.stamp) != frame.stamp:
+                    # What was replayed as this batch was something else.
+                    self.buffer.forget_replayed()
+                    self._replayed.clear()
+                    self.restart("the replay socket is not this engine's")
+                    return self.plan(limit)
                 self.duplicates += 1
                 self.buffer.done()
             elif verdict is Verdict.STALE:
@@ -291,6 +298,7 @@ class Tracker:
             # What answers at the engine's address now is unknown; the next connection will tell.
             return None
         self._asked, self._verified = self.epoch, False
+        self._replayed.clear()
         return Recover(max(cursor.next - 1, 0))
 
     def replayed(self, batches: Sequence[tuple[int, bytes, bytes]]) -> bool:
@@ -303,7 +311,10 @@ class Tracker:
             if not self._verify(cursor, batches):
                 return False
         expected = self._refill[-1].seq + 1 if self._refill else cursor.next
-        self._refill.extend(Frame(asked, *batch) for batch in batches if batch[0] >= expected)
+        for batch in batches:
+            if batch[0] >= expected:
+                self._refill.append(Frame(asked, *batch, REPLAYED))
+                self._replayed[batch[0]] = batch[1]
         return True
 
     def _verify(self, cursor: Cursor, batches: Sequence[tuple[int, bytes, bytes]]) -> bool:
