@@ -14,10 +14,10 @@ from indexer.config.units import parse_addr
 T = TypeVar("T")
 
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?([.+-]?[a-z0-9.+-]*)?")
+_VERSION = re.compile(r"([0-9]+)\.([0-9]+)(\.[0-9]+)?([.+-]?[a-z0-9.+-]*)?")
 _INSTANCE = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
-_ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})|ipc://.+")
-_HTTP = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(\d{1,5}))?/?")
+_ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})|ipc://.+")
+_HTTP = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?/?")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?" + _LABEL_VALUE.pattern)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
