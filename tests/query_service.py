@@ -31,7 +31,7 @@ Answer = tuple[int, Mapping[str, str], Any]
 
 
 class Service:
-    """A running query service; headers of answers are lower-case, bodies are parsed JSON where they are JSON."""
+    """A running query service. In answers, header names are lower-case and JSON bodies are parsed."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any], port: int) -> None:
         self.port = port
@@ -108,13 +108,13 @@ def read(response: http.client.HTTPResponse) -> Answer:
     """Status, headers and body of a response."""
     headers = {name.lower(): value for name, value in response.getheaders()}
     data = response.read()
-    if headers.get("content-type") == "application/json":
+    if data and headers.get("content-type") == "application/json":
         return response.status, headers, json.loads(data)
     return response.status, headers, data.decode()
 
 
 def read_from(sock: socket.socket, method: str = "POST") -> Answer:
-    """The next response on a raw connection. Raises http.client.RemoteDisconnected when it is closed instead."""
+    """The next response on a raw connection. Raises RemoteDisconnected when it is closed instead."""
     response = http.client.HTTPResponse(sock, method=method)
     response.begin()
     return read(response)
