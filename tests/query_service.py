@@ -128,7 +128,7 @@ def start(
     redis: Mapping[str, Any] | None = None,
     **sections: Any,
 ) -> Service:
-    """Start it and wait until it answers. `http_` and `redis` add to their sections of the configuration."""
+    """Start it and wait until it answers. `http_` and `redis` add to their sections; None drops one."""
     port = free_port()
     config = {
         "http": {"addr": f"127.0.0.1:{port}", **(http_ or {})},
@@ -136,6 +136,7 @@ def start(
         "discovery": {"source": "static"},
         **sections,
     }
+    config = {name: section for name, section in config.items() if section is not None}
     service = Service(directory, config, port)
     try:
         service.wait_until_it_answers()

@@ -57,11 +57,11 @@ class Connection(web.RequestHandler):
     def drain(self) -> None:
         """Serve the request that is under way, if there is one, and then close.
 
-        aiohttp's own `close` would drop the rest of a body that is still coming.
+        aiohttp's own `close` would drop the rest of a body that still comes, and would not close idle ones.
         """
         self._draining = True
         if self._head_open and not self._head_size:
-            self.close()
+            self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stops the clock."""
