@@ -16,12 +16,14 @@ END = b"\xff" * 8
 
 
 class Frame(NamedTuple):
-    """One batch as received. `epoch` numbers the connection it came by, `stamp` is its time (8 bytes)."""
+    """One batch as received. `epoch` numbers the connection it came by, `stamp` is its time (8 bytes), `at`
+    the monotonic moment of its arrival (0: it was replayed)."""
 
     epoch: int
     seq: int
     stamp: bytes
     payload: bytes
+    at: float = 0.0
 
 
 def split(parts: Sequence[bytes]) -> tuple[int, bytes]:

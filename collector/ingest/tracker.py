@@ -93,7 +93,7 @@ class Tracker:
         """The connection is gone; its batches were handed over before."""
         self.linked = False
 
-    def arrive(self, seq: int, stamp: bytes, payload: bytes) -> bool:
+    def arrive(self, seq: int, stamp: bytes, payload: bytes, at: float = 0.0) -> bool:
         """A live batch. False: it came before on this connection."""
         if self._last is not None and seq <= self._last[0]:
             if stamp <= self._last[1]:
@@ -105,7 +105,7 @@ class Tracker:
             self._contiguous = seq
         self._last = (seq, stamp)
         self._ends[self.epoch] = seq + 1
-        self.buffer.append(Frame(self.epoch, seq, stamp, payload))
+        self.buffer.append(Frame(self.epoch, seq, stamp, payload, at))
         return True
 
     def _begin(self) -> None:
@@ -190,11 +190,6 @@ class Tracker:
         self.cursor = self._known = cursor
         if self.proven:
             self._vouched_for = (cursor.life, self.epoch)
-
-    @property
-    def refilled(self) -> int:
-        """Replayed batches that wait to be applied."""
-        return len(self._refill)
 
     @property
     def proven(self) -> bool:
@@ -336,7 +331,8 @@ class Tracker:
     def recovered(self, complete: bool) -> None:
         """The answer is over; `complete`: up to its end marker and without a hole."""
         asked, self._asked = self._asked, None
-        if complete and self._restart is None and self.linked and asked == self.epoch:
+        hopeless = self._hopeless is not None and self._hopeless == self.cursor
+        if complete and not hopeless and self._restart is None and self.linked and asked == self.epoch:
             self._trusted = self.epoch
             self._check = False
 

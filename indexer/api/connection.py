@@ -27,7 +27,7 @@ _log = log.get(__name__)
 class Connection(web.RequestHandler):
     """aiohttp's connection with deadlines; `manager` is the application runner's server."""
 
-    __slots__ = ("_head_open", "_head_size", "_head_tail", "_head_timer", "_limits")
+    __slots__ = ("_draining", "_head_open", "_head_size", "_head_tail", "_head_timer", "_limits")
 
     def __init__(self, manager: web.Server, limits: Http) -> None:
         super().__init__(
@@ -42,6 +42,7 @@ class Connection(web.RequestHandler):
             auto_decompress=False,  # a small body must not become a big one
         )
         self._limits = limits
+        self._draining = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_open = True
         self._head_size = 0
@@ -52,6 +53,15 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         cast(asyncio.Transport, transport).set_write_buffer_limits(high=0)  # uvloop's is no subclass
         self._start_head_timer()
+
+    def drain(self) -> None:
+        """Serve the request that is under way, if there is one, and then close.
+
+        aiohttp's own `close` would drop the rest of a body that still comes, and would not close idle ones.
+        """
+        self._draining = True
+        if self._head_open and not self._head_size:
+            self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stops the clock."""
@@ -81,6 +91,8 @@ class Connection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Sends the answer within writeTimeout, or drops the connection."""
+        if self._draining:
+            resp.force_close()
         try:
             async with asyncio.timeout(self._limits.write_timeout):
                 return await super().finish_response(request, resp, start_time)
