@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from indexer import engines
 from indexer.config.convert import WrongValueError, shown
 from indexer.config.pool import BlockKey, Discovery, Labels, Pool, Static
 from indexer.config.redis_url import parse_redis_url
 from indexer.config.tree import Collector, Config, Http, Redis
 from indexer.config.units import parse_addr
+from indexer.engines import engine as engine_of
 from indexer.errors import HashError
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def _redis(redis: Redis, path: str) -> None:
 def _block_key(block_key: BlockKey, path: str) -> None:
     # The engine knows which algorithms, seeds and dialects go together.
     try:
-        engines.engine(block_key)
+        engine_of(block_key)
     except HashError as error:
         raise WrongValueError(f"{path}.{_HASH_FIELDS.get(error.field, error.field)}", error.why) from None
 

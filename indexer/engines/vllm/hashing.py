@@ -32,12 +32,14 @@ class VllmHashRule:
             if not self.algorithm.cryptographic:
                 raise HashError(
                     "seed",
-                    f"unset is random in every engine process for {self.algorithm.name}: set PYTHONHASHSEED there and here",
+                    f"unset is random in every engine process with {self.algorithm.name}: "
+                    "set PYTHONHASHSEED there and here",
                 )
             if version is not None and version < (0, 29):
                 raise HashError(
                     "seed",
-                    "unset is random in every engine process before vLLM 0.29: set PYTHONHASHSEED there and here",
+                    "unset is random in every engine process before vLLM 0.29: "
+                    "set PYTHONHASHSEED there and here",
                 )
             seed = DEFAULT_SEED
         return self.algorithm.none_hash(seed)
