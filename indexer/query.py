@@ -40,7 +40,7 @@ class Pool(Struct, frozen=True):
     reader: IndexReader
 
 
-class Score(Struct, frozen=True):
+class Score(Struct, frozen=True, gc=False):
     """One candidate's matched blocks over the prompt's full blocks; 0 when it has none or is not known."""
 
     ip: str
@@ -111,12 +111,14 @@ class Query:
                 *(pool.reader.lookup(chains[pool.name], _RATED, ips) for pool, ips in asked)
             )
         answered = monotonic()
-        hits = {ip: {tier: max(m.blocks(tier, ip) for m in found) for tier in _RATED} for ip in candidates}
+        l1, l3 = ({ip: max([m.blocks(tier, ip) for m in found]) for ip in candidates} for tier in _RATED)
         return HitRates(
-            scores=[_score(ip, hits.get(ip, {}), total) for ip in server_ips],
+            scores=[
+                Score(ip, _ratio(l1.get(ip, 0), total), _ratio(l3.get(ip, 0), total)) for ip in server_ips
+            ],
             ages={pool.name: m.age for (pool, _), m in zip(asked, found, strict=True)},
             blocks=total,
-            best={tier: max((hit[tier] for hit in hits.values()), default=0) for tier in _RATED},
+            best={"l1": max(l1.values(), default=0), "l3": max(l3.values(), default=0)},
             hash_seconds=hashed - located,
             redis_seconds=located - start + answered - hashed,
         )
@@ -218,6 +220,5 @@ async def _chains(rule: HashRule, prompt: Prompt) -> list[str]:
     return rule.chains(prompt)
 
 
-def _score(ip: str, hit: Mapping[str, int], total: int) -> Score:
-    l1, l3 = (hit.get(tier, 0) / total if total else 0.0 for tier in _RATED)
-    return Score(ip, l1, l3)
+def _ratio(blocks: int, total: int) -> float:
+    return blocks / total if total else 0.0

@@ -90,8 +90,12 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Sends the answer within writeTimeout, or drops the connection."""
-        if self._draining:
+        """Sends the answer within writeTimeout, or drops the connection.
+
+        An answer that overtakes its request's body is the last one: what still comes is not the next head.
+        """
+        body_ended = request.content.is_eof()
+        if self._draining or not body_ended:
             resp.force_close()
         try:
             async with asyncio.timeout(self._limits.write_timeout):
@@ -102,7 +106,8 @@ class Connection(web.RequestHandler):
                 self.transport.abort()
             return resp, True
         finally:
-            self._await_head()
+            if body_ended:
+                self._await_head()
 
     def handle_error(
         self,
@@ -114,11 +119,12 @@ class Connection(web.RequestHandler):
         """The answer to what is no valid HTTP (400, 431), and to our own mistakes (500)."""
         if status >= 500:
             _log.error("request failed unexpectedly", path=request.path, exc_info=exc)
+            text = "internal error"
+        else:
+            text = f"not a valid HTTP request: {(message or '').partition(chr(10))[0]}"
         if isinstance(exc, LineTooLong):
             status = 431
-        answer = error_response(
-            HIT_RATE_PATH, status, f"not a valid HTTP request: {message}" if message else "failed"
-        )
+        answer = error_response(HIT_RATE_PATH, status, text)
         answer.force_close()
         return answer
 

@@ -262,3 +262,25 @@ def test_client_that_does_not_take_its_answers_is_dropped(service: Service) -> N
             assert time.monotonic() < deadline, service.log
             time.sleep(0.05)
     assert service.get("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/healthz"])
+def test_answer_before_the_body_has_come_is_the_only_one(service: Service, path: str) -> None:
+    """What still comes of the body is no next request: neither its size nor its time is a head's."""
+    with service.connect() as sock:
+        sock.sendall(head(10 * MAX_HEAD, path=path))
+        code, headers, _ = read_from(sock)
+        assert code in (404, 405)
+        assert headers["connection"] == "close"
+        sock.sendall(b" " * (5 * MAX_HEAD))
+        assert is_closed(sock)
+
+
+def test_answer_after_an_unread_body_keeps_the_connection(service: Service) -> None:
+    with service.connect() as sock:
+        for _ in range(2):
+            sock.sendall(head(100, path="/nowhere") + b" " * 100)
+            time.sleep(0.1)
+            assert read_from(sock)[0] == 404
+        sock.sendall(head() + BODY)
+        assert read_from(sock)[0] == 200

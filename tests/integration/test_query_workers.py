@@ -108,6 +108,14 @@ def test_sigterm_cuts_a_request_that_outlasts_the_shutdown_timeout(
         assert "were cut" in service.log
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_no_worker_could_start_with_is_one_line_and_status_1(tmp_path: Path, count: int) -> None:
+    config = {"http": {"addr": "127.0.0.1:0", "workers": count}, "redis": {"url": "embedded"}}
+    service = Service(tmp_path, config, 0)
+    assert service.process.wait(30) == 1
+    assert re.fullmatch(r"error: redis\.url: embedded [^\n]+\n", service.log)
+
+
 def test_a_taken_port_is_one_line_and_status_1(redis_server: servers.Server, tmp_path: Path) -> None:
     with query_service.start(tmp_path, redis_server.url) as service:
         command = list(service.process.args)  # type: ignore[arg-type]
