@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 from msgspec import Struct
 
-from collector.capture import Capture, Request, load
+from collector.capture import Capture, load
 from collector.demo.show import Show
 from collector.demo.stage import HIT_RATE, Router, applied, configure, running
 from collector.embedded import Embedded
@@ -85,7 +85,7 @@ async def demonstrate(stay: asyncio.Event | None = None) -> Score:
             await _in_time(engine.subscribed(), "the collector subscribes to the engines")
         await engines[PARALLEL].play()
         score = await _converse(show, engines, router, reader)
-        await _show_question(show, router, url, conversations.steps[-1].requests[0], conversations)
+        await _show_question(show, router, url, conversations)
         await _show_index(show, client, valkey, Keys(config.pools[0].name))
         _judge(show, score)
         if stay is not None:
@@ -145,14 +145,22 @@ def _compare(score: Score, answered: int, reused: int, position: int) -> None:
         score.first_difference = f"request {position}: answered {answered} blocks, engine reused {reused}"
 
 
-async def _show_question(show: Show, router: Router, url: str, last: Request, capture: Capture) -> None:
-    """Two blocks that were served and one that wasn't: short enough to be typed."""
+async def _show_question(show: Show, router: Router, url: str, capture: Capture) -> None:
+    """A prompt whose system part two engines have, more of it one, and its last block nobody."""
     block_size = capture.block_size or 0
-    tokens = [*last.prompt[: 2 * block_size], *reversed(last.prompt[:block_size])]
-    question = router.question(tokens, block_size)
+    question: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
+    for step in reversed(capture.steps):
+        prompt = step.requests[0].prompt
+        tokens = [*prompt[: 4 * block_size], *reversed(prompt[:block_size])]
+        question = router.question(tokens, block_size)
+        answer = await router.ask(question)
+        main, follower, _ = (score["l1_hit_ratio"] for score in answer["server_score_list"])
+        if main > follower > 0:
+            break
     show.heading("A router's question: who holds how much of this prompt's prefix?")
     show.command(f"curl -s {url}{HIT_RATE} -d '{json.dumps(question, separators=(',', ':'))}'")
-    show.answer(await router.ask(question))
+    show.answer(answer)
 
 
 async def _show_index(show: Show, client: Any, valkey: Embedded, keys: Keys) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-SHOWN = 4
+SHOWN = 8
 """Lines of a long Redis reply that are shown."""
 
 
@@ -77,8 +77,7 @@ def _as_redis_cli(reply: Any) -> list[str]:
     if isinstance(reply, bytes):
         return [_quoted(reply)]
     if isinstance(reply, Mapping):
-        pairs = sorted(reply.items())
-        return [f"{n}# {_quoted(key)} => {_quoted(value)}" for n, (key, value) in enumerate(pairs, 1)]
+        return _as_redis_cli([part for pair in sorted(reply.items()) for part in pair])
     if isinstance(reply, Sequence):
         lines = [f"{n}) {_quoted(value)}" for n, value in enumerate(reply[:SHOWN], 1)]
         return lines + ([f"... {len(reply) - SHOWN} more"] if len(reply) > SHOWN else [])

@@ -35,6 +35,9 @@ def configure(
         env={},
         overrides={
             "redis.url": redis_url,
+            # All of it shares one machine, which may be busy with something else.
+            "redis.timeout": "5s",
+            "collector.leaseDuration": "15s",
             "http.addr": "127.0.0.1:0",
             "collector.addr": "127.0.0.1:0",
             "discovery.source": "static",

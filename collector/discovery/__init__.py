@@ -18,4 +18,6 @@ def source(cfg: Discovery) -> Source:
         from collector.discovery.file import FileSource
 
         return FileSource(cfg.file, cfg.refresh_interval)
-    raise ConfigError(f"discovery.source: {cfg.source!r} is not available; allowed here: static, file")
+    raise ConfigError(
+        f"discovery.source: {cfg.source!r} is not available here; allowed: static, file (or give --engine)"
+    )
