@@ -127,6 +127,13 @@ class Engine:
                 self._joins.clear()
                 await self._joins.wait()
 
+    async def unheard(self, count: int) -> None:
+        """Wait until at most so many subscribers are left."""
+        async with asyncio.timeout(20):
+            while self.subscribers > count:
+                self._joins.clear()
+                await self._joins.wait()
+
     async def store(self, *names: str, **options: Any) -> None:
         """Publish a batch that stores these blocks."""
         await self.publish([self._stored(names)], **options)

@@ -66,7 +66,7 @@ class Process:
         self.log = tmp_path / f"collector-{port}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "collector.cli", "collect", "--config", str(path)],
+                [Path(sys.executable).with_name("cache-indexer"), "collect", "--config", path],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -120,6 +120,16 @@ class Index:
         assert value is None or isinstance(value, bytes)
         return value
 
+    def standbys(self) -> list[bool]:
+        """Whether each standby that spoke lately is warm."""
+        seconds, _ = self._redis.time()
+        marks = (v.decode().split(":") for v in self._redis.hgetall(f"{PREFIX}standbys").values())
+        return [warm == "1" for at, warm in marks if int(at) > (seconds - 3) * 1000]
+
+    def rev(self) -> int:
+        """The write counter."""
+        return int(self._redis.get(f"{PREFIX}rev") or 0)
+
     def term(self) -> int:
         return int(self._redis.get(f"{PREFIX}term") or 0)
 
@@ -127,7 +137,7 @@ class Index:
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait for a condition; a failure shows it."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 (it looks into Redis)
             await asyncio.sleep(0.01)
 
 
