@@ -112,6 +112,10 @@ class Index:
             k.decode(): int(v) if v.isdigit() else v if k == b"ts" else v.decode() for k, v in raw.items()
         }
 
+    def next(self, ip: str, rank: int = 0) -> int:
+        """The stream's expected sequence; 0 when it isn't there."""
+        return int(self._redis.hget(f"{PREFIX}stream:{ip}:{rank}", "next") or 0)
+
     def meta(self) -> dict[str, str]:
         return {k.decode(): v.decode() for k, v in self._redis.hgetall(f"{PREFIX}meta").items()}
 

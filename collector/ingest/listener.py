@@ -20,6 +20,8 @@ from indexer.index.state import StreamKey, StreamState
 
 SETTLED_SECONDS = 0.5
 """After this long a connection's subscription has reached the publisher for certain."""
+REACH_SECONDS = 2.0
+"""Time to connect before an engine counts as out of reach."""
 HEARD_STATES = ("live", "suspect", "mismatch")
 """States of a stream that its leader is connected to."""
 
@@ -52,12 +54,13 @@ class Listener:
         self._bad_frames = metrics.bad_frames.labels(pool)
         self._duplicates = metrics.duplicates.labels(pool)
         self._log = _log.bind(pool=pool, ip=feed.ip, rank=feed.rank)
+        self._begun = clock.monotonic()
         self._linked_at: float | None = None
         self._first_epoch: int | None = None
         self._successor = ""
         self._seen: Cursor | None = None
         self._idle: Cursor | None = None
-        self._vouchable: tuple[str, int, float] | None = None
+        self._mark: tuple[Cursor, float] | None = None
         if known is not None:
             # Before the first connection: what is published after it can't be what was applied before.
             self.observe(known, None)
@@ -81,7 +84,7 @@ class Listener:
         """See `Tracker.connected`."""
         self._log.debug("connected", url=self.feed.events)
         self._linked_at = clock.monotonic()
-        self._idle = self._vouchable = None
+        self._idle = self._mark = None
         if self._first_epoch is None:
             self._first_epoch = self.tracker.epoch
         self.tracker.connected()
@@ -138,24 +141,23 @@ class Listener:
         now = clock.monotonic()
         if self._linked_at is None or now - self._linked_at < SETTLED_SECONDS:
             return
-        if self._idle is None:
-            self._idle = cursor
-        self._vouch(state, lease_left, now)
-
-    def _vouch(self, state: StreamState, lease_left: float | None, now: float) -> None:
-        """A leader that hears the stream now, and is seen to have gone on leading, hears what we hear."""
         if lease_left is None or state.state not in HEARD_STATES:
-            self._vouchable = None
-            return
-        mark = self._vouchable
-        if mark is None or mark[:2] != (state.life, self.tracker.epoch):
-            self._vouchable = (state.life, self.tracker.epoch, now + lease_left)
-        elif now > mark[2]:
+            self._mark = None
+        elif self._mark is None or self._mark[0].life != state.life:
+            self._mark = (cursor, now + lease_left)
+        elif now > self._mark[1]:
+            # Its leader was connected and at work after we had subscribed: it is with the same engine, and
+            # had written all that came before our time. That nothing moves proves nothing by itself: a
+            # dead leader's streams don't move either.
             self.tracker.vouch(state.life)
+            self._idle = self._mark[0]
 
     @property
     def warm(self) -> bool:
         """Whether leading this stream from where it was last seen would lose nothing."""
-        if self._linked_at is None or self._seen is None:
-            return True  # it can't be heard, or nothing is known that could be lost
+        if self._seen is None:
+            return True  # nothing is known that could be lost
+        if self._linked_at is None:
+            # An engine that can't be reached counts for nothing, once that is certain.
+            return clock.monotonic() - self._begun > REACH_SECONDS
         return self.tracker.reaches(self._seen) or self._idle == self._seen
