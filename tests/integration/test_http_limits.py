@@ -1,5 +1,6 @@
 """Limits and timeouts of the `http` section, on raw sockets against the real service."""
 
+import gzip
 import json
 import select
 import socket
