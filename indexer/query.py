@@ -180,7 +180,9 @@ class Query:
             async with asyncio.timeout(max(self._timeout - spent, 0.001)):
                 yield
         except TimeoutError:
-            raise IndexUnavailableError(f"no answer within redis.timeout = {self._timeout:g}s") from None
+            raise IndexUnavailableError(
+                f"Redis did not answer within redis.timeout = {self._timeout:g}s"
+            ) from None
 
     async def _asked(self, candidates: tuple[str, ...]) -> list[tuple[Pool, tuple[str, ...]]]:
         """Each pool that knows a candidate, with those; the first when none does, so that Redis is asked."""

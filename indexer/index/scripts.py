@@ -6,7 +6,7 @@ This is the only place that knows Redis's error replies.
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,14 @@ async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
         raise translate(error) from error
 
 
+async def read_again(read: Callable[[], Awaitable[Any]]) -> Any:
+    """Read, a second time when the connection broke: it may have been dead since Redis restarted."""
+    try:
+        return await read()
+    except redis_errors.ConnectionError:
+        return await read()
+
+
 class Scripts:
     """Calls scripts on one client. Read-only ones go by EVALSHA_RO where the server has it (Redis >= 7)."""
 
@@ -122,8 +130,12 @@ class Scripts:
 
     async def call(self, name: str, prefix: str, *args: Any) -> Any:
         """Call a script; raises the client library's errors, see `bounded` and `translate`."""
-        try:
+
+        async def send() -> Any:
             return await self.client.execute_command(*self.command(name, prefix, args))
+
+        try:
+            return await (read_again(send) if name in _READ_ONLY else send())
         except redis_errors.ResponseError as error:
             return await self.repair(error, name, prefix, args)
 

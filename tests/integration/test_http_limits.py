@@ -1,5 +1,7 @@
 """Limits and timeouts of the `http` section, on raw sockets against the real service."""
 
+import contextlib
+import gzip
 import json
 import select
 import socket
@@ -244,7 +246,7 @@ def test_what_is_no_http_is_400_and_closed(service: Service, garbage: bytes) -> 
 
 
 def test_compressed_body_is_not_expanded(service: Service) -> None:
-    code, _, body = service.request("POST", HIT_RATE, b"\x1f\x8b\x08\x00", **{"Content-Encoding": "gzip"})
+    code, _, body = service.request("POST", HIT_RATE, gzip.compress(BODY), **{"Content-Encoding": "gzip"})
     assert code == 400
     assert body["status"] == 400
 
@@ -253,14 +255,15 @@ def test_client_that_does_not_take_its_answers_is_dropped(service: Service) -> N
     many = {"server_ip": ["x"] * 6000, "body": {"token_ids": [], "block_size": 1}}
     body = json.dumps(many, separators=(",", ":")).encode().replace(b'"x"', b'""')
     assert len(body) <= MAX_BODY
+    data = head(len(body)) + body
+    deadline = time.monotonic() + 30
     with service.connect() as sock:
-        sock.settimeout(0.5)
-        with pytest.raises((ConnectionError, TimeoutError)):
-            send_for_ever(sock, head(len(body)) + body)
-        deadline = time.monotonic() + 15
+        sock.settimeout(0.1)
+        sent = 0
         while "did not take its answer" not in service.log:
             assert time.monotonic() < deadline, service.log
-            time.sleep(0.05)
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                sent = (sent + sock.send(data[sent:])) % len(data)
     assert service.get("/healthz")[0] == 200
 
 
