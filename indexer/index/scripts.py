@@ -101,6 +101,10 @@ async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
         async with asyncio.timeout(seconds):
             return await awaitable
     except Exception as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # The client turns a cancellation that meets a reply into an error of its own.
+            raise asyncio.CancelledError from error
         raise translate(error) from error
 
 
