@@ -5,8 +5,8 @@
 N candidates and B blocks; hit: every candidate holds all of them; spread: candidate i holds the first i/N;
 miss: nobody holds any. Patterns take turns, so that a busy moment hits all alike: ratios are the result,
 absolute times depend on the machine. Every answer is checked. Ours is the whole `IndexReader.lookup` on an
-event loop; the index also holds 20,000 blocks that nobody asks for. Status 1 when a peer is less than 20 times slower at
-N 64, B 256, hit.
+event loop; the index also holds 20,000 blocks that nobody asks for. Status 1 when a peer is less than 20
+times slower at N 64, B 256, hit.
 """
 
 import argparse
