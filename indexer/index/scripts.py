@@ -97,15 +97,20 @@ def translate(error: BaseException) -> Exception:
 
 async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
     """Await a call to Redis for at most `seconds`; raises only errors of this project."""
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task else 0
     try:
         async with asyncio.timeout(seconds):
-            return await awaitable
+            result = await awaitable
     except Exception as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # The client turns a cancellation that meets a reply into an error of its own.
+        if task is not None and task.cancelling() > cancelled:
             raise asyncio.CancelledError from error
         raise translate(error) from error
+    # The client may lose a cancellation that comes at the wrong moment, and answer, or fail, as if there had
+    # been none; a loop that was told to end would then go on.
+    if task is not None and task.cancelling() > cancelled:
+        raise asyncio.CancelledError
+    return result
 
 
 async def read_again(read: Callable[[], Awaitable[Any]]) -> Any:
