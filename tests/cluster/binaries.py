@@ -77,6 +77,11 @@ def source(project: Project) -> Path:
     return Path(_download(project.module, project.version)["Dir"])
 
 
+def stages() -> Path:
+    """What kwok does to nodes and pods: the rules that come with it, in one file."""
+    return KWOK.folder / "stages.yaml"
+
+
 def build(projects: tuple[Project, ...] = CONTROL_PLANE) -> None:
     """Build what is missing. Minutes, and a few GB of Go's build cache, the first time."""
     if missing(projects):
@@ -84,6 +89,8 @@ def build(projects: tuple[Project, ...] = CONTROL_PLANE) -> None:
     for project in projects:
         if missing((project,)):
             _build(project)
+    if KWOK in projects and not stages().is_file():
+        _collect_stages()
 
 
 def _build(project: Project) -> None:
@@ -94,15 +101,17 @@ def _build(project: Project) -> None:
         # The module cache is read-only, hence a go.mod of our own beside it. A published module can't see
         # its siblings at ../x or ./staging/x: they are pointed at their published versions.
         modfile = Path(scratch, "go.mod")
-        shutil.copyfile(origin / "go.mod", modfile)
-        shutil.copyfile(origin / "go.sum", modfile.with_name("go.sum"))
-        modfile.chmod(0o644), modfile.with_name("go.sum").chmod(0o644)
-        for sibling in re.findall(r"^\s*(?:replace )?(\S+) => \.", modfile.read_text(), re.MULTILINE):
-            edit = f"-replace={sibling}={sibling}@{project.siblings}"
-            if "FORBIDDEN" in modfile.read_text() and f"{sibling} => ./FORBIDDEN" in modfile.read_text():
-                edit = f"-dropreplace={sibling}"
-            subprocess.run(["go", "mod", "edit", edit, str(modfile)], check=True)
-        command = ["go", "build", "-mod=mod", f"-modfile={modfile}", "-trimpath", f"-ldflags=-s -w {project.linker}"]
+        for name in ("go.mod", "go.sum"):
+            Path(scratch, name).write_bytes((origin / name).read_bytes())
+        local = re.findall(r"^\s*(?:replace )?(\S+) => (\.\S+)", modfile.read_text(), re.MULTILINE)
+        edits = [
+            f"-dropreplace={name}" if "FORBIDDEN" in path else f"-replace={name}={name}@{project.siblings}"
+            for name, path in local
+        ]
+        if edits:
+            subprocess.run(["go", "mod", "edit", *edits, modfile], check=True)
+        command = ["go", "build", "-mod=mod", f"-modfile={modfile}", "-trimpath"]
+        command.append(f"-ldflags=-s -w {project.linker}")
         for package, name in project.programs.items():
             if (project.folder / name).is_file():
                 continue
@@ -112,16 +121,22 @@ def _build(project: Project) -> None:
             print(f"built {name} {project.version}, {time.monotonic() - started:.0f} s", flush=True)
 
 
+def _collect_stages() -> None:
+    folder = source(KWOK) / "kustomize" / "stage"
+    files = sorted(f for kind in ("node", "pod") for f in (folder / kind / "fast").glob("*-*.yaml"))
+    stages().write_text("\n---\n".join(file.read_text() for file in files))
+
+
 def _environment() -> dict[str, str]:
-    return {**os.environ, "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
+    fixed = {"GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
+    return os.environ | fixed
 
 
 def _download(module: str, version: str) -> dict[str, str]:
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", f"{module}@{version}"], env=_environment(), capture_output=True, text=True
-    )
+    command = ["go", "mod", "download", "-json", f"{module}@{version}"]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
     if done.returncode != 0:
-        raise CannotBuildError(f"{module} {version} can't be downloaded through GOPROXY: {done.stdout}{done.stderr}")
+        raise CannotBuildError(f"{module} {version} did not come from GOPROXY: {done.stdout}{done.stderr}")
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
@@ -130,7 +145,9 @@ def _check_go() -> None:
     need = ".".join(map(str, GO))
     if shutil.which("go") is None:
         raise CannotBuildError(f"building Kubernetes needs Go >= {need}, and there is no `go` on the PATH")
-    told = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
+    told = subprocess.run(
+        ["go", "env", "GOVERSION"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if tuple(int(n) for n in re.findall(r"\d+", told)[:2]) < GO:
         raise CannotBuildError(f"building Kubernetes needs Go >= {need}; `go` is {told}")
 
