@@ -63,11 +63,9 @@ class Embedded:
         scratch = tempfile.TemporaryDirectory(prefix="cache-indexer-valkey-")
         log = Path(scratch.name) / "valkey.log"
         try:
-            for _ in range(ATTEMPTS):
+            for _ in range(1 if port else ATTEMPTS):
                 chosen = port or _free_port()
-                guard = await _spawn(
-                    binary, chosen, data_dir or Path(scratch.name), data_dir is not None, log
-                )
+                guard = await _spawn(_command(binary, chosen, data_dir, Path(scratch.name), log))
                 pid = await _wait_until_it_answers(guard, chosen)
                 if pid is not None:
                     return cls(guard, pid, chosen, scratch)
@@ -77,7 +75,7 @@ class Embedded:
             raise
         reason = _last_lines(log)
         scratch.cleanup()
-        raise EmbeddedError(f"the embedded Valkey did not start: {reason}")
+        raise EmbeddedError(f"the embedded Valkey did not start on port {chosen}: {reason}")
 
     async def __aenter__(self) -> "Embedded":
         return self
