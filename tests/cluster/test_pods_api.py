@@ -66,8 +66,8 @@ async def test_a_watch_goes_on_from_a_version(kube: Namespace) -> None:
 async def test_bookmarks_keep_a_quiet_watch_young(kube: Namespace) -> None:
     pods = await connect(kube.kubeconfig(), "")
     _, version = await pods.list(SELECTOR, None)
-    await kube.run(engine_pod("other", labels={"openfuyao.com/engine": "sglang"}), "10.0.0.2")
-    async with pods.watch(SELECTOR, version, 5) as watch:
+    async with pods.watch(SELECTOR, version, 4) as watch:
+        await kube.run(engine_pod("other", labels={"openfuyao.com/engine": "sglang"}), "10.0.0.2")
         assert [event async for event in watch] == []
     await pods.close()
     assert watch.version is not None
