@@ -7,13 +7,15 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check docs format clean
+.PHONY: help demo test test-all check tools kube docs format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
 	@echo "make test      the tests, under ten minutes"
 	@echo "make test-all  those and the slow ones"
 	@echo "make check     ruff, mypy, luacheck"
+	@echo "make tools     helm and kubectl, into .tools/bin"
+	@echo "make kube      build a Kubernetes control plane for tests/cluster (needs Go; minutes, once)"
 	@echo "make docs      docs/configuration.md, from the code"
 	@echo "make format    lay out the code"
 	@echo "make clean     remove .venv and caches"
@@ -49,6 +51,13 @@ check: $(STAMP)
 	else \
 	  echo "lua/ is not checked: luacheck is missing (Debian: apt-get install lua-check)"; \
 	fi
+
+tools: $(STAMP)
+	@$(BIN)/python tests/cluster/tools.py
+
+# Into $KVI_KUBE_CACHE, by default ~/.cache/cache-indexer/kube.
+kube:
+	@$(PYTHON) tests/cluster/binaries.py
 
 docs: $(STAMP)
 	$(BIN)/python -m indexer.config.reference > docs/configuration.md
