@@ -83,6 +83,11 @@ class Embedded:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    async def watch(self) -> None:
+        """Wait until the server ends by itself, which is an EmbeddedError."""
+        await self._guard.wait()
+        raise EmbeddedError(f"the embedded Valkey (pid {self.pid}) ended")
+
     async def stop(self) -> None:
         """Stop it, saving what `data_dir` keeps; by force if that takes too long."""
         if not await _end(self._guard):

@@ -1,6 +1,7 @@
 """Options that `run` and `collect` share, and how they become configuration."""
 
 import os
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 
 from collector.discovery.static import parse_engine
 from indexer.config import Config, load, parse_redis_url
+from indexer.errors import CacheIndexerError
 
 EngineOption = Annotated[
     list[str] | None,
@@ -41,3 +43,19 @@ def load_with(config: Path | None, engines: list[str] | None, options: dict[str,
 def wants_embedded(config: Config) -> bool:
     """Whether the index shall lie in the embedded Valkey: asked for, or nothing else was named."""
     return not config.redis.url_given or parse_redis_url(config.redis.url).kind == "embedded"
+
+
+async def listening(key: str, addr: str, server: Awaitable[None]) -> None:
+    """Run `server`; when it can't listen, the error names the key that says where."""
+    try:
+        await server
+    except OSError as error:
+        raise CacheIndexerError(f"cannot listen on {key} = {addr}: {error.strerror or error}") from error
+
+
+def first(errors: ExceptionGroup[Exception]) -> Exception:
+    """The failure that ended all the rest."""
+    error: Exception = errors
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

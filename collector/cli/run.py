@@ -1,7 +1,6 @@
 """`cache-indexer run`: everything in one go."""
 
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +8,13 @@ import typer
 from msgspec import structs
 
 from collector.app import run_collector
-from collector.cli.common import EngineOption, RedisOption, load_with, wants_embedded
+from collector.cli.common import EngineOption, RedisOption, first, listening, load_with, wants_embedded
 from collector.embedded import Embedded, default_port
 from indexer import log
 from indexer.api.workers import run_query
 from indexer.cli.common import ConfigOption
 from indexer.config import Config
-from indexer.errors import CacheIndexerError, ConfigError
+from indexer.errors import ConfigError
 from indexer.runtime import run as run_loop
 from indexer.runtime import stop_on_signals
 
@@ -24,7 +23,8 @@ DataOption = Annotated[
     typer.Option("--data-dir", help="Where the embedded Valkey keeps the index over restarts."),
 ]
 AddrOption = Annotated[
-    str | None, typer.Option("--http-addr", metavar="[HOST]:PORT", help="Where queries are answered (http.addr).")
+    str | None,
+    typer.Option("--http-addr", metavar="[HOST]:PORT", help="Where queries are answered (http.addr)."),
 ]
 _log = log.get(__name__)
 
@@ -46,43 +46,32 @@ def register(app: typer.Typer) -> None:
         """
         settings = load_with(config, engine, {"redis.url": redis_url, "http.addr": http_addr})
         if data_dir is not None and not wants_embedded(settings):
-            raise ConfigError(f"--data-dir {data_dir}: is for the embedded Valkey, but redis.url names another")
+            raise ConfigError(
+                f"--data-dir {data_dir}: is for the embedded Valkey, but redis.url names another"
+            )
         log.configure(settings.log.level)
         try:
             run_loop(_run(settings, data_dir))
-        except* OSError as errors:
-            first = _first(errors)
-            raise CacheIndexerError(
-                f"cannot listen on http.addr = {settings.http.addr} or "
-                f"collector.addr = {settings.collector.addr}: {first}"
-            ) from None
-        except* CacheIndexerError as errors:
-            raise _first(errors) from None
+        except ExceptionGroup as errors:
+            raise first(errors) from errors
 
 
 async def _run(config: Config, data_dir: Path | None) -> None:
+    if not wants_embedded(config):
+        await _run_both(config)
+        return
+    async with await Embedded.start(data_dir, default_port()) as server, asyncio.TaskGroup() as group:
+        _log.info("embedded Valkey started", url=server.url, data_dir=str(data_dir or ""))
+        watch = group.create_task(server.watch())
+        redis = structs.replace(config.redis, url=server.url)
+        await _run_both(structs.replace(config, redis=redis))
+        watch.cancel()
+
+
+async def _run_both(config: Config) -> None:
+    """Until a signal, or until one of the two fails: then the other ends, too."""
     stop = stop_on_signals()
-    async with AsyncExitStack() as stack:
-        watch = None
-        if wants_embedded(config):
-            server = await stack.enter_async_context(await Embedded.start(data_dir, default_port()))
-            _log.info("embedded Valkey started", url=server.url, data_dir=str(data_dir or ""))
-            config = structs.replace(config, redis=structs.replace(config.redis, url=server.url))
-            watch = asyncio.create_task(server.watch())
-        async with asyncio.TaskGroup() as group:
-            parts = [
-                group.create_task(run_query(config, stop)),
-                group.create_task(run_collector(config, stop=stop)),
-            ]
-            if watch is not None:
-                await asyncio.wait((watch, *parts), return_when=asyncio.FIRST_COMPLETED)
-                if watch.done():
-                    await watch
-                watch.cancel()
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    async with asyncio.TaskGroup() as group:
+        group.create_task(listening("http.addr", config.http.addr, run_query(config, stop)))
+        collector = run_collector(config, stop=stop)
+        group.create_task(listening("collector.addr", config.collector.addr, collector))
