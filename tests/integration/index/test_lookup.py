@@ -131,6 +131,20 @@ async def test_holders_that_appeared_are_seen_by_a_reader_that_knew_others(index
     assert (await stale.lookup([packed(1)], ["l1"], [A.ip, B.ip])).blocks("l1", B.ip) == 1
 
 
+async def test_a_retired_holder_is_gone_at_once_for_a_reader_that_knew_it(index: Index) -> None:
+    """Its bits stay until they are swept; only the nonce tells that the slot is nobody's."""
+    await index.open(A)
+    await index.open(B)
+    await index.store(A, 0, 1)
+    await index.store(B, 0, 1)
+    assert await index.count(packed(1), A.ip) == 1
+    await index.apply(A, 1, Op("clear", "l1"))
+    assert await index.count(packed(1), A.ip) == 0
+    assert await index.count(packed(1), B.ip) == 1
+    await index.writer.end(index.token, B, "a")
+    assert await index.count(packed(1), B.ip) == 0
+
+
 async def test_a_counter_would_repeat_after_flushall_but_a_nonce_does_not(index: Index) -> None:
     """The same number of changes, after which the slots are dealt to others."""
     await index.open(A)
