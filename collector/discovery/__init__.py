@@ -1,0 +1,21 @@
+"""Finding engines and Mooncake masters: a source for each way to do it, chosen by `discovery.source`."""
+
+from collector.discovery.base import EngineTarget, Gone, Master, Rank, Snapshot, Source
+from indexer.config.tree import Discovery
+from indexer.errors import ConfigError
+
+__all__ = ["EngineTarget", "Gone", "Master", "Rank", "Snapshot", "Source", "source"]
+
+
+def source(cfg: Discovery) -> Source:
+    """The source that `cfg` names; raises ConfigError when it can't be had here."""
+    # Imported where chosen: a Kubernetes client is not needed for a list in a file.
+    if cfg.source == "static":
+        from collector.discovery.static import StaticSource
+
+        return StaticSource(cfg.static)
+    if cfg.source == "file":
+        from collector.discovery.file import FileSource
+
+        return FileSource(cfg.file, cfg.refresh_interval)
+    raise ConfigError(f"discovery.source: {cfg.source!r} is not available; allowed here: static, file")
