@@ -57,7 +57,7 @@ _segments = msgspec.json.Decoder(_Segments)
 _health = msgspec.json.Decoder(_Health)
 
 ABSENT = (b"OBJECT_NOT_FOUND", b"REPLICA_IS_NOT_READY")
-"""What a 404 says about a key: gone meanwhile, or still being written. Any other 404 is no answer about a key."""
+"""What a 404 says about a key: gone meanwhile, or still being written. Any other 404 says nothing of it."""
 
 
 def lines(body: bytes) -> list[str]:
@@ -76,7 +76,7 @@ def places(body: bytes) -> Places:
 
 
 def batch_places(body: bytes) -> dict[str, Places]:
-    """The same for `/batch_query_keys`; keys that are absent or still being written are left out. ValueError."""
+    """The same for `/batch_query_keys`, without absent keys and those still being written. ValueError."""
     return {
         key: frozenset(buffer.transport_endpoint_ for buffer in entry.values or ())
         for key, entry in _batch.decode(body).data.items()

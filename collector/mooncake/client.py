@@ -4,7 +4,6 @@ The master does not percent-decode `/query_key` (and the batch call only since 0
 together here, byte by byte. It answers 400 to pipelined requests; aiohttp sends none.
 """
 
-import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 from urllib.parse import quote
@@ -97,7 +96,7 @@ class MasterClient:
             raise MasterAnswerError(f"{self.base}/get_segments_detail: {error}") from error
 
     async def places(self, key: str) -> Places | None:
-        """Where an `askable` key lies; None while it is being written, or when it has gone. GRANTS A LEASE."""
+        """Where an `askable` key lies; None while it is being written, or has gone. GRANTS A LEASE."""
         status, body = await self._get("/query_key", f"key={key}")
         if status == 404 and any(word in body for word in answers.ABSENT):
             return None
@@ -109,7 +108,7 @@ class MasterClient:
     async def batch_places(self, keys: Sequence[str], *, decoded: bool) -> dict[str, Places]:
         """The same for several `batchable` keys; those without an answer are left out.
 
-        `decoded`: this master decodes percent signs (since 0.3.12, which is also since when it grants no lease).
+        `decoded`: this master decodes percent signs (since 0.3.12, which also ended the leases).
         """
         path = "/batch_query_keys"
         asked = ",".join(quote(key, safe="@:/=?;") if decoded else key for key in keys)
@@ -149,7 +148,7 @@ class MasterClient:
         try:
             async with self._session.get(url, allow_redirects=False) as response:
                 return response.status, await response.read()
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             cause = str(error) or type(error).__name__
             raise MasterUnreachableError(f"{self.base}{path}: {cause}") from error
 

@@ -24,26 +24,23 @@ class Gauges(Struct, frozen=True):
     values: frozenset[tuple[str, str]]
     """Every line that moves with a change, as (name with labels, value)."""
 
-    keys: int | None
-    """How many objects the master has; None when it does not say."""
-
     def same_run(self, before: "Gauges") -> bool:
         """Whether this reading can come from the same process as an earlier one: no counter went back."""
         now = dict(self.values)
         return all(
-            float(now.get(name, 0)) >= float(value) for name, value in before.values if name.endswith("_total")
+            float(now.get(name, 0)) >= float(value)
+            for name, value in before.values
+            if name.endswith("_total")
         )
 
 
 def read(text: str) -> Gauges:
     """Pick the telling lines out of a `/metrics` text. A master leaves out counters that are still zero."""
-    found = [(name, value) for name, value in _LINE.findall(text) if not _NOISE.search(name.partition("{")[0])]
-    keys = dict(found).get("master_key_count")
-    return Gauges(
-        # A zero that appears is no change.
-        values=frozenset(item for item in found if item[1] != "0"),
-        keys=int(float(keys)) if keys is not None else None,
-    )
+    found = [
+        (name, value) for name, value in _LINE.findall(text) if not _NOISE.search(name.partition("{")[0])
+    ]
+    # A zero that appears is no change.
+    return Gauges(frozenset(item for item in found if item[1] != "0"))
 
 
 class Gate:
@@ -58,7 +55,7 @@ class Gate:
         self._settled = False
 
     def holds(self, gauges: Gauges) -> bool:
-        """Take a reading, made before the listing that it decides on; True when the listing may be left out."""
+        """Take a reading, made before the listing that it decides on; True: the listing may be left out."""
         same = self._last is not None and gauges.values == self._last.values
         held = same and self._settled
         self._settled = same

@@ -17,7 +17,7 @@ _WITH_PORT = re.compile(r"(?P<host>.+):(?P<port>\d{1,5})(?::npu_\d+)?", re.DOTAL
 
 
 class Endpoint(Struct, frozen=True):
-    """A parsed address. `host` is normalised (no brackets, shortest form, lower case); `port` None: none given."""
+    """A parsed address. `host` is normalised: no brackets, shortest form, lower case; `port` may be missing."""
 
     host: str
     port: int | None
@@ -95,9 +95,8 @@ class Hosts:
         places = [at]
         if text in self._segments:
             places.append(endpoint(self._segments[text]))
-        for place in list(places):
-            if place.host in self._names:
-                places.append(Endpoint(self._names[place.host], place.port))
+        resolved = [Endpoint(self._names[p.host], p.port) for p in places if p.host in self._names]
+        places += resolved
         for place in places:
             if place in self._by_port:
                 return self._by_port[place]

@@ -1,8 +1,9 @@
 """The keys under which inference engines store KV blocks in Mooncake.
 
-A key names a model, the part of a block that one worker stores (head or tensor-parallel rank, pipeline rank,
-KV-cache group, layer) and the block by the hex of its full chain hash. The connectors differ in what they name
-and in which order, and a model name may itself hold `@` and `/`: so keys are matched from the right, by labels.
+A key names a model, the part of a block that one worker stores (head or tensor-parallel rank, pipeline
+rank, KV-cache group, layer) and the block by the hex of its full chain hash. The connectors differ in what
+they name and in which order, and a model name may itself hold `@` and `/`: so keys are matched from the
+right, by labels.
 
     vllm-ascend            {model}@pcp0@dcp0@head_or_tp_rank:0@pp_rank:0@{hash}
       with groups          ...@pp_rank:0@group:0@cache_role:kv@cache_family:default@{hash}
@@ -21,7 +22,7 @@ from indexer.blocks import WIDTH
 
 
 class Part(Struct, frozen=True):
-    """Which piece of a block an object is. A block can be loaded when every piece that its model has is there.
+    """Which piece of a block an object is. A block can be loaded when every piece of it is there.
 
     `lane` names the head or tensor-parallel rank (with the context-parallel ranks, which go along with it),
     `stage` the pipeline rank, `slab` the KV-cache group and layer; "" where a key does not name it.
@@ -45,7 +46,7 @@ class BlockKey(Struct, frozen=True):
 
 
 class ForeignKey(Struct, frozen=True):
-    """A known key of something that is no block of a vLLM chain (another hash domain, another kind of object)."""
+    """A known key of what is no block of a vLLM chain: another hash domain, another kind of object."""
 
     family: str
 
@@ -91,7 +92,9 @@ def parse(key: str) -> BlockKey | ForeignKey | None:
         layer = found["layer"] or found["tail"]
         connector = "ascend" + ("+group" if found["group"] else "") + ("+layer" if layer else "")
         slab = _join(found["group"], found["family"], layer)
-        return _block(connector, found, _join(found["pcp"], found["dcp"], found["rank"]), found["stage"], slab)
+        return _block(
+            connector, found, _join(found["pcp"], found["dcp"], found["rank"]), found["stage"], slab
+        )
     if found := _VLLM.fullmatch(key):
         connector = "vllm+group" if found["group"] else "vllm"
         lane = _join(found["pcp"], found["dcp"], found["rank"])

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from hashlib import blake2b
 
 from msgspec import Struct, field
 
@@ -76,11 +77,12 @@ class MasterWatch:
         self._gate = Gate()
         self._believed: Gauges | None = None
         instances = frozenset().union(*known.values()) - {POOL_WIDE}
-        self._trust = Trust(len(known), len(instances))
+        self._trust = Trust(bool(known), bool(instances))
         self._segments: set[str] | None = None
-        self._body: bytes | None = None
+        self._digest: bytes | None = None
+        self._any_keys = False
         self._listed = 0.0
-        self._swept = 0.0
+        self._swept: float | None = None
         self._others: dict[str, ForeignKey | None] = {}
 
     @property
@@ -121,8 +123,9 @@ class MasterWatch:
         if self._believed is not None and not same_run:
             self._gate.reset()
         unchanged = self._gate.holds(gauges) and now - self._listed < self._sweep_interval
-        body = self._body if unchanged and self._body is not None else await self._list()
-        seen = Seen(keys=1 if body else 0, segments=len(segments), same_run=same_run)
+        body = None if unchanged else await self._list()
+        any_keys = self._any_keys if body is None else bool(body)
+        seen = Seen(keys=any_keys, segments=bool(segments), same_run=same_run)
         if not self._trust.believe(seen, now):
             self._gate.reset()
             return False
@@ -131,10 +134,12 @@ class MasterWatch:
             self._lookup = await probe(self._client)
             self.status.lookup = self._lookup.value
         self._believed = gauges
-        if body != self._body:
-            self._take(body)
-            self._body = body
-            self._listed = now
+        if body is not None:
+            self._listed, self._any_keys = now, any_keys
+            digest = blake2b(body).digest()
+            if digest != self._digest:
+                self._take(body)
+                self._digest = digest
         self._follow_segments(segments)
         await self._place(now)
         return True
@@ -202,7 +207,9 @@ class MasterWatch:
     async def _place(self, now: float) -> None:
         assert self._lookup is not None
         keys = self.view.unplaced()
-        sweep = self._lookup is Lookup.READ_ONLY and now - self._swept >= self._sweep_interval
+        # The first listing is located in full anyway.
+        due = self._swept is None or now - self._swept >= self._sweep_interval
+        sweep = self._lookup is Lookup.READ_ONLY and due
         if sweep:
             keys = list(self.view.keys)
         async for found in locate(self._client, self._lookup, keys):

@@ -1,8 +1,8 @@
 """Finding out what a master can do, without asking its version.
 
-Asking a master where a key lies usually grants the key a lease, as a reader's Get would: it pushes the key to
-the young end of the master's eviction order and forbids its removal for seconds. Only the batch call of 0.3.12
-and later does not. So it matters which one there is.
+Asking a master where a key lies usually grants the key a lease, as a reader's Get would: it pushes the key
+to the young end of the master's eviction order and forbids its removal for seconds. Only the batch call of
+0.3.12 and later does not. So it matters which one there is.
 """
 
 from enum import StrEnum

@@ -12,11 +12,14 @@ HOLD = 60.0
 
 
 class Seen(Struct, frozen=True):
-    """What one poll of a master shows. `keys` and `segments`: how many; `same_run`: no counter went back since
-    the last believed poll, so it is certainly the same process (False also when there are no counters)."""
+    """What one poll of a master shows.
 
-    keys: int
-    segments: int
+    `keys` and `segments`: whether it lists any. `same_run`: no counter went back since the last believed
+    poll, so it is the same process (False also when there are no counters).
+    """
+
+    keys: bool
+    segments: bool
     same_run: bool
 
 
@@ -26,7 +29,7 @@ class Trust:
     `keys` and `segments` are what was believed before the first poll (from the index in Redis).
     """
 
-    def __init__(self, keys: int, segments: int) -> None:
+    def __init__(self, keys: bool, segments: bool) -> None:
         self._keys = keys
         self._segments = segments
         self._agreed = 0
@@ -34,12 +37,12 @@ class Trust:
 
     def believe(self, seen: Seen, now: float) -> bool:
         """Whether the poll may be applied. One that lost everything must be agreed to by the next one."""
-        lost = (self._keys > 0 and not seen.keys) or (self._segments > 0 and not seen.segments)
+        lost = (self._keys and not seen.keys) or (self._segments and not seen.segments)
         if lost:
             if self._since is None:
                 self._since = now
             # Without segments, only a master that did not restart can know that there are none.
-            plausible = seen.segments > 0 or seen.same_run
+            plausible = seen.segments or seen.same_run
             self._agreed = self._agreed + 1 if plausible else 0
             if self._agreed < 2 and now - self._since < HOLD:
                 return False
