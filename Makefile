@@ -1,38 +1,57 @@
-# `make demo` and `make test` set up everything they need by themselves.
+# Needs python3 >= 3.11 (with venv) and make; everything else goes into .venv by itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTRAS := embedded,xxhash,redis8,dev
+# pytest's own options, as in: make test ARGS="-k lookup -x"
+ARGS ?=
 
-.PHONY: help demo test test-all check format clean
+.PHONY: help demo test test-all check docs format clean
 
 help:
-	@echo "make demo      run the main job: recorded engines -> Valkey -> a router's answer"
+	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
 	@echo "make test      the tests, under ten minutes"
 	@echo "make test-all  those and the slow ones"
 	@echo "make check     ruff, mypy, luacheck"
+	@echo "make docs      docs/configuration.md, from the code"
+	@echo "make format    lay out the code"
+	@echo "make clean     remove .venv and caches"
+	@echo "With another Python: make PYTHON=python3.12 demo"
 
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "cache-indexer needs Python >= 3.11; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "cache-indexer needs Python >= 3.11, and $(PYTHON) is older. Try: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	  echo "$(PYTHON) lacks venv. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[embedded,xxhash,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/cache-indexer demo
+	@$(BIN)/cache-indexer demo
 
 test: $(STAMP)
-	$(BIN)/pytest -m 'not slow' -n 2
+	@$(BIN)/pytest -m 'not slow' -n 2 $(ARGS)
 
 test-all: $(STAMP)
-	$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 2 $(ARGS)
 
+# Where CI is set, a missing luacheck is a failure.
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@if command -v luacheck >/dev/null; then luacheck --std lua51 lua; else echo "luacheck is not installed: lua/ not checked"; fi
+	@if command -v luacheck >/dev/null; then \
+	  luacheck --no-color lua; \
+	elif [ -n "$$CI" ]; then \
+	  echo "luacheck is missing (Debian: apt-get install lua-check)" >&2; exit 1; \
+	else \
+	  echo "lua/ is not checked: luacheck is missing (Debian: apt-get install lua-check)"; \
+	fi
+
+docs: $(STAMP)
+	$(BIN)/python -m indexer.config.reference > docs/configuration.md
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

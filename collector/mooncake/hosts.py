@@ -17,7 +17,7 @@ _WITH_PORT = re.compile(r"(?P<host>.+):(?P<port>\d{1,5})(?::npu_\d+)?", re.DOTAL
 
 
 class Endpoint(Struct, frozen=True):
-    """A parsed address. `host` is normalised: no brackets, shortest form, lower case; `port` may be missing."""
+    """A parsed address. `host` is normal: no brackets, shortest form, lower case. The port may be missing."""
 
     host: str
     port: int | None

@@ -91,7 +91,7 @@ def describe(annotation: Any) -> str:
         high = next((meta.le for meta in metas if meta.le is not None), None)
         return f"integer from {low} to {high}" if high is not None else f"integer from {low}"
     if base is Duration:
-        return 'duration, such as "10s", "500ms", "1m30s"'
+        return "duration"
     if base is str:
         return "text" if not any(meta.min_length for meta in metas) else "text that is not empty"
     return {bool: "true or false", type(None): "null"}.get(base, "mapping of keys")

@@ -4,14 +4,16 @@ Keys are camelCase in the file and snake_case here. Every field carries its own 
 `docs/configuration.md` and the messages about wrong values are made from them. Durations are seconds.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from indexer.config.pool import BlockKey, Discovery, Pool
-from indexer.config.redis_url import redacted
+from indexer.config.redis_url import RedisTarget, parse_redis_url, redacted
 from indexer.config.section import Port, Positive, Section
 from indexer.config.units import Duration, parse_addr
+from indexer.errors import ConfigError
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 
@@ -104,6 +106,24 @@ class Redis(Section, frozen=True):
     tls: RedisTls = RedisTls()
     url_given: Annotated[bool, Meta(extra={"internal": True})] = False
     """True when `url` stood in the file, the environment or an option. Set by the loader, no key."""
+
+    def target(self, *, read: bool = False) -> RedisTarget:
+        """The URL taken apart, with the credentials that stand beside it; of `read_url` when `read`.
+
+        Reads the password file anew; raises ConfigError when that is impossible.
+        """
+        target = parse_redis_url((self.read_url if read else "") or self.url)
+        password = self.password
+        if self.password_file:
+            try:
+                password = Path(self.password_file).read_text().rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    f'redis.passwordFile: "{self.password_file}" cannot be read: {error}'
+                ) from None
+        return structs.replace(
+            target, username=self.username or target.username, password=password or target.password
+        )
 
     def __repr__(self) -> str:
         return f"Redis(url={redacted(self.url)!r}, username={self.username!r}, timeout={self.timeout})"
