@@ -76,7 +76,8 @@ class Hosts:
         self._by_host: dict[str, str] = {}
         self._by_port: dict[Endpoint, str] = {}
         for instance in instances:
-            at = endpoint(instance)
+            # An instance is an address first; an endpoint of a master always has a port.
+            at = Endpoint(host(instance), None) if is_address(instance) else endpoint(instance)
             if at.port is None:
                 self._by_host.setdefault(at.host, instance)
             else:

@@ -10,7 +10,7 @@ from collector.mooncake import answers
 from collector.mooncake.client import MasterClient
 from collector.mooncake.errors import MasterError
 from collector.mooncake.gate import Gate, Gauges
-from collector.mooncake.hosts import endpoint
+from collector.mooncake.hosts import endpoint, is_address
 from collector.mooncake.keys import BlockKey, ForeignKey, parse
 from collector.mooncake.locate import locate
 from collector.mooncake.probe import Lookup, probe
@@ -185,6 +185,8 @@ class MasterWatch:
         before, self._segments = self._segments, segments
         hosts = {endpoint(name).host for name in segments}
         if before is None:
+            if not all(is_address(host) for host in hosts):
+                return  # Names may not have been resolved yet; a place too many beats losing one for good.
             instances = {self._instance_of(name) for name in segments} | {POOL_WIDE}
             self.view.drop(lambda place: place.startswith(KNOWN) and place[len(KNOWN) :] not in instances)
             return

@@ -70,7 +70,7 @@ class Instances:
             infos = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except OSError:
             return None
-        known = {endpoint(instance).host for instance in self._instances}
+        known = {host(instance) for instance in self._instances}
         addresses = (host(str(info[4][0])) for info in infos)
         return next((address for address in addresses if address in known), None)
 
