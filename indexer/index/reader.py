@@ -1,70 +1,112 @@
-"""The read side of the index (signatures first; see the docstrings)."""
+"""The read side of the index: mask in, runs out."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from indexer.holders import TIERS
+from indexer.index import replies
+from indexer.index.keys import Keys
+from indexer.index.lookup import Lookup
+from indexer.index.matches import Matches
+from indexer.index.pipeline import Pipeline
+from indexer.index.scripts import Scripts, SlotsChangedError, bounded
+from indexer.index.slotmap import SlotMap
 from indexer.index.state import Stats, StreamState
 
+__all__ = ["IndexReader", "Matches"]
 
-class Matches:
-    """How much of a prompt's prefix each holder has. Counts are blocks from block 0 on."""
-
-    age: float | None
-    """Seconds since the index last moved or was confirmed current; None: never."""
-    instances: tuple[str, ...]
-    """The instances that were asked about: the given ones, or all known ones."""
-
-    def blocks(self, tier: str, instance: str) -> int:
-        """The instance's best rank; 0 for one that is unknown."""
-        raise NotImplementedError
-
-    def ranks(self, tier: str, instance: str) -> dict[int, int]:
-        """Blocks of each rank known in `tier` (l1, l2): the minimum over the rank's KV-cache groups."""
-        raise NotImplementedError
-
-    def pool_wide(self, tier: str = "l3") -> int:
-        """Blocks anywhere in the pool's shared memory (holder `l3:*`)."""
-        raise NotImplementedError
+_REFUSALS = 2
+"""After so many changes of slots under one lookup the script is asked by names, which it never refuses."""
 
 
 class IndexReader:
-    """Answers from the index; holds a cache of slots only. Safe to share between tasks of one loop.
+    """Answers from the index; keeps nothing but the slots. Safe to share between the tasks of one loop.
 
-    Every method raises IndexUnavailableError within `timeout` seconds when Redis is away.
+    Every method raises IndexUnavailableError within `timeout` seconds when Redis is away, and SchemaError
+    when the index is of another version.
     """
 
     def __init__(self, client: Any, pool: str, timeout: float = 0.5) -> None:
-        raise NotImplementedError
+        self._keys = Keys(pool)
+        self._timeout = timeout
+        self._pipeline = Pipeline(Scripts(client), self._keys.prefix, timeout)
+        self._slots: SlotMap | None = None
+        self._fetching: asyncio.Task[SlotMap] | None = None
 
     async def lookup(
         self, chains: Sequence[str], tiers: Sequence[str], instances: Sequence[str] | None
     ) -> Matches:
-        """Match packed `chains` (alternatives of one prompt: the best counts) against `instances` (None: all)."""
-        raise NotImplementedError
+        """Match packed `chains` (alternatives of one prompt: the best counts) for `instances` (None: all).
+
+        One round trip for up to 2,048 blocks, summed over chains and tiers. A longer chain goes on with those
+        that are still alive; a holder that is emptied between two of these calls counts 0.
+        """
+        result: Matches = await bounded(self._lookup(chains, tiers, instances), self._timeout)
+        return result
 
     async def instances(self) -> list[str]:
-        """Names of the instances that hold or held blocks or have a stream, sorted."""
-        raise NotImplementedError
+        """Names of the instances that have blocks or a stream, sorted."""
+        slots = await self._fetch()
+        return sorted(slots.instances() | {state.key.ip for state in await self.streams()})
 
     async def streams(self) -> list[StreamState]:
         """Every stream, sorted by key."""
-        raise NotImplementedError
+        return replies.streams(await self._pipeline.call("streams"))
 
     async def holders(self, block: str) -> list[str]:
         """Names of the holders of one block, sorted."""
-        raise NotImplementedError
+        return (await self.lookup([block], TIERS, None)).holders()
 
     async def stats(self) -> Stats:
         """Sizes, leadership, streams."""
-        raise NotImplementedError
+        return replies.stats(await self._pipeline.call("stats"), await self.streams())
 
     async def meta(self) -> dict[str, str]:
         """The pool's `meta` hash: schema, hash configuration, findings of the self-check."""
-        raise NotImplementedError
+        return dict((await self.stats()).meta)
 
     async def ready(self) -> None:
-        """Raise unless Redis answers, scripts load, the schema fits and nothing may be evicted.
+        """Raise unless Redis answers, scripts run, the schema fits and nothing may be evicted.
 
         IndexUnavailableError, SchemaError, or ConfigError (maxmemory-policy).
         """
-        raise NotImplementedError
+        await self._pipeline.call("ready")
+
+    async def _lookup(
+        self, chains: Sequence[str], tiers: Sequence[str], instances: Sequence[str] | None
+    ) -> Matches:
+        lookup = Lookup(self._slots or await self._fetch(), chains, tiers, instances)
+        refusals = 0
+        while not lookup.finished:
+            if refusals >= _REFUSALS:
+                lookup.take_by_names(await self._pipeline.call("lookup", *lookup.ask_by_names()))
+                continue
+            try:
+                lookup.take(await self._pipeline.call("lookup", *lookup.ask()))
+            except SlotsChangedError:
+                refusals += 1
+                lookup.move(await self._fetch())
+        return lookup.matches()
+
+    async def _fetch(self) -> SlotMap:
+        """The slots as they are now; who asks while a fetch is on its way gets its result."""
+        if self._fetching is None:
+            self._fetching = asyncio.create_task(self._fetch_alone())
+            # Retrieved here too, in case that every caller gives up before it fails.
+            self._fetching.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._fetching)
+
+    async def _fetch_alone(self) -> SlotMap:
+        try:
+            nonce, *tiers = await self._pipeline.call("slots")
+            self._slots = SlotMap(
+                nonce,
+                {
+                    tier: {name.decode(): int(slot) for name, slot in replies.pairs(flat)}
+                    for tier, flat in zip(TIERS, tiers, strict=True)
+                },
+            )
+            return self._slots
+        finally:
+            self._fetching = None

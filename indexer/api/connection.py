@@ -1,0 +1,147 @@
+"""One HTTP connection, with the limits that aiohttp itself does not have.
+
+aiohttp bounds single header lines and idle keep-alive connections. What is added here, each named as in the
+configuration: `maxHeaderBytes` over the whole head of a request, `readHeaderTimeout` from the first byte of
+a head (for a new connection: from accepting it) to its end, and `writeTimeout` for a client that does not
+take its answer. The body's `readTimeout` is in `indexer.api.body`. What is no HTTP is answered in JSON, too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from indexer import log
+from indexer.api.errors import HIT_RATE_PATH, error_bytes, error_response
+from indexer.config import Http
+
+LINGER = 0.5
+"""Seconds in which the rest of a refused body is thrown away: else the client sees a reset, no answer."""
+
+_HEAD_END = b"\r\n\r\n"
+_log = log.get(__name__)
+
+
+class Connection(web.RequestHandler):
+    """aiohttp's connection with deadlines; `manager` is the application runner's server."""
+
+    __slots__ = ("_head_open", "_head_size", "_head_tail", "_head_timer", "_limits")
+
+    def __init__(self, manager: web.Server, limits: Http) -> None:
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle_timeout,
+            access_log=None,  # type: ignore[arg-type]  # none: aiohttp documents None as off
+            max_line_size=limits.max_header_bytes,
+            max_field_size=limits.max_header_bytes,
+            max_headers=max(1, limits.max_header_bytes // 4),  # the whole head is bounded below
+            lingering_time=LINGER,
+            auto_decompress=False,  # a small body must not become a big one
+        )
+        self._limits = limits
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_open = True
+        self._head_size = 0
+        self._head_tail = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Starts the clock of the first head. Every byte counts as unsent until the kernel has it."""
+        super().connection_made(transport)
+        cast(asyncio.Transport, transport).set_write_buffer_limits(high=0)  # uvloop's is no subclass
+        self._start_head_timer()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stops the clock."""
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Measures the head while it arrives, then hands everything to the parser."""
+        if self._head_open:
+            if self._head_timer is None:
+                self._start_head_timer()
+            seen = self._head_tail + data
+            end = seen.find(_HEAD_END)
+            size = self._head_size - len(self._head_tail) + (len(seen) if end < 0 else end + len(_HEAD_END))
+            if size > self._limits.max_header_bytes:
+                self._refuse(
+                    431, f"request head is larger than http.maxHeaderBytes = {self._limits.max_header_bytes}"
+                )
+                return
+            self._head_size, self._head_tail = size, seen[-3:]
+            if end >= 0:
+                self._head_open = False
+                self._stop_head_timer()
+        super().data_received(data)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Sends the answer within writeTimeout, or drops the connection."""
+        try:
+            async with asyncio.timeout(self._limits.write_timeout):
+                return await super().finish_response(request, resp, start_time)
+        except TimeoutError:
+            _log.warning("client did not take its answer", write_timeout=self._limits.write_timeout)
+            if self.transport is not None:
+                self.transport.abort()
+            return resp, True
+        finally:
+            self._await_head()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no valid HTTP (400, 431), and to our own mistakes (500)."""
+        if status >= 500:
+            _log.error("request failed unexpectedly", path=request.path, exc_info=exc)
+        if isinstance(exc, LineTooLong):
+            status = 431
+        answer = error_response(
+            HIT_RATE_PATH, status, f"not a valid HTTP request: {message}" if message else "failed"
+        )
+        answer.force_close()
+        return answer
+
+    def _await_head(self) -> None:
+        self._stop_head_timer()
+        self._head_open = True
+        self._head_size = 0
+        self._head_tail = b""
+
+    def _start_head_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        seconds = self._limits.read_header_timeout
+        message = f"request head did not arrive within http.readHeaderTimeout = {seconds:g}s"
+        self._head_timer = loop.call_later(seconds, self._refuse, 408, message)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answers a request whose head never got to the application, and closes."""
+        self._stop_head_timer()
+        self._head_open = False
+        if self.transport is not None and not self.transport.is_closing():
+            body = error_bytes(HIT_RATE_PATH, status, message)
+            reason = {408: "Request Timeout", 431: "Request Header Fields Too Large"}[status]
+            head = (
+                f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.force_close()
+
+
+def connection_factory(server: web.Server, limits: Http) -> Callable[[], Connection]:
+    """The protocol factory for `loop.create_server`."""
+    return lambda: Connection(server, limits)

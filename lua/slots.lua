@@ -1,0 +1,18 @@
+-- Which slot each holder has, together with the nonce under which that is true. Read-only.
+--
+-- KEYS[1]  the pool's key prefix
+-- RETURNS  [nonce, slots of l1, of l2, of l3], each a flat list of holder, slot; no nonce is ""
+-- ERRORS   SCHEMA
+-- COST     O(holders)
+--
+-- include: core
+
+local schema = redis.call('HGET', core.prefix .. 'meta', 'schema')
+if schema and schema ~= core.schema then
+  return core.refuse('SCHEMA', 'the index has schema ' .. schema .. ', this program ' .. core.schema)
+end
+local reply = { redis.call('GET', core.prefix .. 'slots:version') or '' }
+for i, tier in ipairs(core.tiers) do
+  reply[i + 1] = redis.call('HGETALL', core.prefix .. 'slots:' .. tier)
+end
+return reply
