@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from collector.mooncake.gently import gently
 from collector.mooncake.view import View
 from indexer.errors import IndexFullError, IndexUnavailableError, LifeError
-from indexer.holders import parse
+from indexer.holders import POOL_WIDE, parse
 from indexer.index.reader import IndexReader
 from indexer.index.writer import IndexWriter
 
@@ -44,6 +44,7 @@ class Mirror:
             async for blocks in self._writer.holder_blocks(holder):
                 held[holder].update(blocks)
         self._held, self._generations = held, generations
+        self._waiting.update(*held.values())
         self._unsure = self._went_back = False
 
     def blocks(self) -> dict[str, frozenset[str]]:
@@ -77,7 +78,7 @@ class Mirror:
             try:
                 if self._unsure:
                     await self.load()
-                    self._waiting.update(*(view.claims for view in views), *self._held.values())
+                    self._waiting.update(*(view.claims for view in views))
                 await self._bring_in_line(views, removing)
             except LifeError:
                 # A write of ours arrived that we thought had failed, or Redis lost one.
@@ -96,7 +97,9 @@ class Mirror:
         async for block in gently(touched):
             for instance in frozenset().union(*(view.holders(block) for view in views)):
                 wanted.setdefault(_PREFIX + instance, set()).add(block)
-        for holder in sorted(wanted.keys() | self._held.keys()):
+        # The pool-wide holder last: what it has is then known for its instances too, whenever we may die.
+        pool_wide = _PREFIX + POOL_WIDE
+        for holder in sorted(wanted.keys() | self._held.keys(), key=lambda name: (name == pool_wide, name)):
             held, want = self._held.get(holder, set()), wanted.get(holder, set())
             adds = want - held
             removes = (held & touched) - want if removing else set()

@@ -121,6 +121,7 @@ class Rig:
 
     async def polled(self, more: int = 2) -> None:
         """Wait for `more` polls of every master to end."""
+        await self.eventually(lambda: asyncio.sleep(0, self.poller.statuses()), bool)
         goal = {base: status.polls + more for base, status in self.poller.statuses().items()}
 
         async def polls() -> dict[str, int]:
