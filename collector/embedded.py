@@ -63,7 +63,7 @@ class Embedded:
         scratch = tempfile.TemporaryDirectory(prefix="cache-indexer-valkey-")
         log = Path(scratch.name) / "valkey.log"
         try:
-            for _ in range(ATTEMPTS):
+            for _ in range(1 if port else ATTEMPTS):
                 chosen = port or _free_port()
                 guard = await _spawn(_command(binary, chosen, data_dir, Path(scratch.name), log))
                 pid = await _wait_until_it_answers(guard, chosen)
@@ -75,13 +75,18 @@ class Embedded:
             raise
         reason = _last_lines(log)
         scratch.cleanup()
-        raise EmbeddedError(f"the embedded Valkey did not start: {reason}")
+        raise EmbeddedError(f"the embedded Valkey did not start on port {chosen}: {reason}")
 
     async def __aenter__(self) -> "Embedded":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    async def watch(self) -> None:
+        """Wait until the server ends by itself, which is an EmbeddedError."""
+        await self._guard.wait()
+        raise EmbeddedError(f"the embedded Valkey (pid {self.pid}) ended")
 
     async def stop(self) -> None:
         """Stop it, saving what `data_dir` keeps; by force if that takes too long."""

@@ -1,7 +1,7 @@
 """Finding engines and Mooncake masters: a source for each way to do it, chosen by `discovery.source`."""
 
 from collector.discovery.base import EngineTarget, Gone, Master, Rank, Snapshot, Source
-from indexer.config.tree import Discovery
+from indexer.config import Discovery
 from indexer.errors import ConfigError
 
 __all__ = ["EngineTarget", "Gone", "Master", "Rank", "Snapshot", "Source", "source"]
@@ -18,4 +18,6 @@ def source(cfg: Discovery) -> Source:
         from collector.discovery.file import FileSource
 
         return FileSource(cfg.file, cfg.refresh_interval)
-    raise ConfigError(f"discovery.source: {cfg.source!r} is not available; allowed here: static, file")
+    raise ConfigError(
+        f"discovery.source: {cfg.source!r} is not available here; allowed: static, file (or give --engine)"
+    )

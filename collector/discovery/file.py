@@ -8,36 +8,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import structlog
-import yaml
+from msgspec import structs
 
 from collector.discovery.base import Snapshot
 from collector.discovery.static import snapshot_of
-from indexer.config.tree import Static
+from indexer.config import load_static
 from indexer.errors import ConfigError
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the file, at most: an edit should be acted on within about a second."""
 
 log = structlog.get_logger(__name__)
-
-
-def parse(content: bytes) -> Static:
-    """Parse the file's content (YAML, so JSON too); ConfigError names what is wrong.
-
-    Empty content is refused: an editor that truncates before it writes must not look like an empty fleet.
-    """
-    try:
-        tree = yaml.safe_load(content)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not YAML: {' '.join(str(error).split())}") from error
-    if tree is None:
-        raise ConfigError("the file is empty; write `engines: []` for no engines")
-    try:
-        return msgspec.convert(tree, Static)
-    except msgspec.ValidationError as error:
-        raise ConfigError(str(error)) from error
 
 
 class FileSource:
@@ -49,39 +31,36 @@ class FileSource:
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """Yield the content, then each new one; after a broken edit its error, with the last good engines."""
-        good: Snapshot | None = None
+        good = Snapshot()
         seen: bytes | str | None = None
         while True:
-            content = await asyncio.to_thread(self._read)
+            content = await asyncio.to_thread(self._content)
             if content != seen:
                 seen = content
-                taken = self._take(content)
-                if isinstance(taken, Snapshot):
-                    good = taken
-                    log.info("engine list read", file=str(self._path), engines=len(good.engines))
-                    yield good
-                else:
-                    kept = len(good.engines) if good else 0
+                try:
+                    good = await asyncio.to_thread(self._load, content)
+                except ConfigError as error:
                     log.error(
                         "engine list refused, the last good one stays",
                         file=str(self._path),
-                        error=taken,
-                        engines_kept=kept,
+                        error=str(error),
+                        engines_kept=len(good.engines),
                     )
-                    yield msgspec.structs.replace(good or Snapshot(), complete=False, error=taken)
+                    yield structs.replace(good, complete=False, error=str(error))
+                else:
+                    log.info("engine list read", file=str(self._path), engines=len(good.engines))
+                    yield good
             await asyncio.sleep(self._interval)
 
-    def _read(self) -> bytes | str:
-        """The content, or in words why there is none."""
+    def _content(self) -> bytes | str:
+        """What stands in the file now, or why it can't be read; only compared."""
         try:
             return self._path.read_bytes()
         except OSError as error:
-            return f"cannot be read: {error.strerror or error}"
-
-    def _take(self, content: bytes | str) -> Snapshot | str:
-        if isinstance(content, str):
-            return content
-        try:
-            return snapshot_of(parse(content))
-        except ConfigError as error:
             return str(error)
+
+    def _load(self, content: bytes | str) -> Snapshot:
+        if isinstance(content, bytes) and not content.strip():
+            # An editor that truncates before it writes must not look like an empty fleet.
+            raise ConfigError(f"{self._path}: is empty; write `engines: []` for no engines")
+        return snapshot_of(load_static(self._path))

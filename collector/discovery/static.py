@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from collector.discovery.base import EngineTarget, Master, Rank, Snapshot
-from indexer.config.tree import Static
+from indexer.config import Static
 from indexer.errors import ConfigError
 
 

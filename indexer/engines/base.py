@@ -52,7 +52,7 @@ class Prompt(Struct, frozen=True):
 
 
 class HashRule(Protocol):
-    """An engine's rule from a prompt to block hashes; one prompt has `len(token_ids) // block_size` blocks."""
+    """An engine's rule from a prompt to the hashes of its `len(token_ids) // block_size` blocks."""
 
     def chains(self, prompt: Prompt) -> list[str]:
         """The prompt's blocks as packed runs (`indexer.blocks`).
@@ -85,7 +85,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Checker(Protocol):
-    """Compares what one stream stores with what the rule computes. Keeps bounded state; not shared by streams."""
+    """Compares what one stream stores with what the rule computes. Keeps bounded state."""
 
     def check(self, stored: Stored) -> Verdict | None:
         """None when the event does not tell enough to recompute its hashes."""

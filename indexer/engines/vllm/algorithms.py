@@ -4,7 +4,8 @@ import hashlib
 import pickle
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import repeat
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -14,49 +15,68 @@ from indexer.engines.vllm import cbor
 from indexer.engines.vllm.extra_keys import Extra
 from indexer.errors import HashError
 
-Digest = Callable[[bytes], bytes]
+
+class _Hash(Protocol):
+    def digest(self) -> bytes: ...
+
+
+# hashlib's and xxhash's own constructors: a wrapper around them would cost a Python call for every block.
+New = Callable[[bytes], _Hash]
+Chain = Callable[[New, bytes, NDArray[Any], int, Sequence[Extra] | None], list[bytes]]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Algorithm(Struct, frozen=True):
-    """One hash algorithm. `cryptographic` ones have a fixed default seed from vLLM 0.29 on."""
+    """One hash algorithm."""
 
     name: str
-    digest: Digest
+    new: New
     size: int
     """Bytes of a digest."""
     cryptographic: bool
+    """Those have a fixed default seed from vLLM 0.29 on."""
     serialise: Callable[[object], bytes]
-    chain_: Callable[[Digest, bytes, NDArray[Any], int, Sequence[Extra] | None], list[bytes]]
+    run: Chain
 
     def none_hash(self, seed: str) -> bytes:
         """The parent of a prompt's first block. Raises HashError when the seed is not Unicode text."""
-        return self.digest(_encodable("seed", self.serialise, seed))
+        return self.new(_encodable("seed", self.serialise, seed)).digest()
 
     def chain(
         self, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
     ) -> list[bytes]:
-        """Digests of the full blocks of `ids` (uint32 or uint64), after `parent`; `extras` has one a block."""
-        return _encodable("extra key", self.chain_, self.digest, parent, ids, block_size, extras)
+        """Digests of the full blocks of `ids` (uint32 or uint64), after `parent`.
+
+        `extras` has one extra key a block, or is None when no block has one. Raises HashError when a key is
+        not Unicode text.
+        """
+        if len(ids) < block_size:
+            return []
+        return _encodable("extra key", self.run, self.new, parent, ids, block_size, extras)
 
 
-def _encodable(what: str, function: Callable[..., Any], *args: object) -> Any:
+def _encodable(what: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     try:
-        return function(*args)
+        return function(*args, **kwargs)
     except UnicodeEncodeError as error:
-        raise HashError(f"{what}: not Unicode text: {error.object!r}") from None
+        raise HashError(what, f"not Unicode text: {error.object!r}") from None
 
 
 def _cbor_chain(
-    digest: Digest, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
+    new: New, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
 ) -> list[bytes]:
     count = len(ids) // block_size
-    data, ends = cbor.encode_ids(ids[: count * block_size])
+    data, ends = cbor.encode_blocks(ids[: count * block_size], block_size)
     head = cbor.array_head(block_size)
-    digests = []
+    keys = repeat(b"\xf6") if extras is None else map(cbor.encode, extras)
+    opening = b"\x83" + cbor.bytes_head(len(parent))
+    digests: list[bytes] = []
     start = 0
-    for block, end in enumerate(ends[block_size - 1 :: block_size].tolist()):
-        extra = b"\xf6" if extras is None else cbor.encode(extras[block])
-        parent = digest(b"\x83" + cbor.encode(parent) + head + data[start:end] + extra)
+    for end, key in zip(ends, keys, strict=False):
+        parent = new(b"".join((opening, parent, head, data[start:end], key))).digest()
+        if not digests:  # an overridden NONE_HASH may have another length than a digest
+            opening = b"\x83" + cbor.bytes_head(len(parent))
         digests.append(parent)
         start = end
     return digests
@@ -67,29 +87,25 @@ def _pickle(value: object) -> bytes:
 
 
 def _pickle_chain(
-    digest: Digest, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
+    new: New, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
 ) -> list[bytes]:
     tokens = ids.tolist()
     digests = []
     for block in range(len(tokens) // block_size):
         run = tuple(tokens[block * block_size : (block + 1) * block_size])
-        parent = digest(_pickle((parent, run, None if extras is None else extras[block])))
+        parent = new(_pickle((parent, run, None if extras is None else extras[block]))).digest()
         digests.append(parent)
     return digests
 
 
-def _sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _xxh3_128() -> Digest:
+def _xxh3_128() -> New:
     try:
         import xxhash
     except ImportError:
         raise HashError(
-            "prefixCachingHashAlgo: xxhash algorithms need the xxhash package: pip install 'cache-indexer[xxhash]'"
+            "algo", "xxhash and xxhash_cbor need the extra: pip install 'cache-indexer[xxhash]'"
         ) from None
-    return xxhash.xxh3_128_digest
+    return xxhash.xxh3_128
 
 
 NAMES = ("sha256_cbor", "sha256", "xxhash_cbor", "xxhash")
@@ -99,12 +115,12 @@ NAMES = ("sha256_cbor", "sha256", "xxhash_cbor", "xxhash")
 def algorithm(name: str) -> Algorithm:
     """The algorithm of that name. Raises HashError: unknown, or its package is missing."""
     if name not in NAMES:
-        raise HashError(f"prefixCachingHashAlgo: {name!r} is unknown; known: {', '.join(NAMES)}")
+        raise HashError("algo", f"{name!r} is unknown; known: {', '.join(NAMES)}")
     cryptographic = name.startswith("sha256")
-    digest, size = (_sha256, 32) if cryptographic else (_xxh3_128(), 16)
+    new, size = (hashlib.sha256, 32) if cryptographic else (_xxh3_128(), 16)
     if name.endswith("_cbor"):
-        return Algorithm(name, digest, size, cryptographic, cbor.encode, _cbor_chain)
-    return Algorithm(name, digest, size, cryptographic, _pickle, _pickle_chain)
+        return Algorithm(name, new, size, cryptographic, cbor.encode, _cbor_chain)
+    return Algorithm(name, new, size, cryptographic, _pickle, _pickle_chain)
 
 
 def as_ids(token_ids: Sequence[int]) -> NDArray[Any]:
@@ -115,11 +131,11 @@ def as_ids(token_ids: Sequence[int]) -> NDArray[Any]:
         except OverflowError:
             return np.frombuffer(array("Q", token_ids), np.uint64)
     except (OverflowError, TypeError):
-        raise HashError(_bad_id(token_ids)) from None
+        raise _bad_id(token_ids) from None
 
 
-def _bad_id(token_ids: Sequence[int]) -> str:
+def _bad_id(token_ids: Sequence[int]) -> HashError:
     for index, value in enumerate(token_ids):
         if not isinstance(value, int) or not 0 <= value < 1 << 64:
-            return f"token_ids[{index}]: {value!r} is not an integer from 0 to 2^64-1"
-    return "token_ids: not a sequence of integers from 0 to 2^64-1"
+            return HashError(f"token_ids[{index}]", f"{value!r} is not an integer from 0 to 2^64-1")
+    return HashError("token_ids", "not a sequence of integers from 0 to 2^64-1")

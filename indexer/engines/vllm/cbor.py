@@ -1,12 +1,19 @@
 """Canonical CBOR (RFC 8949 section 4.2.1) of what vLLM hashes: None, ints, strings and nested tuples.
 
-Token runs take another way: thousands of ints at a time, in numpy, by one ragged gather.
+Token runs take another way: thousands of ints at a time, in numpy.
 """
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# The bytes of a row (head, value) that make up its form of 1, 2, 3, 5 or 9 bytes: the head and the last ones.
+_SIZES = np.array([1, 2, 3, 5, 9], np.int64)
+_TAKEN = {
+    width: np.array([[True] + [last < size for last in range(width, 0, -1)] for size in _SIZES], np.bool_)
+    for width in (4, 8)
+}
 
 _UINT, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
 
@@ -26,6 +33,11 @@ def array_head(length: int) -> bytes:
     return head(_ARRAY, length)
 
 
+def bytes_head(length: int) -> bytes:
+    """The head of a byte string of `length` bytes."""
+    return head(_BYTES, length)
+
+
 def encode(value: object) -> bytes:
     """`value` in canonical CBOR. Raises TypeError, OverflowError or UnicodeEncodeError for what has none."""
     if value is None:
@@ -42,27 +54,20 @@ def encode(value: object) -> bytes:
     raise TypeError(f"no canonical form for {type(value).__name__}")
 
 
-def encode_ids(ids: NDArray[Any]) -> tuple[bytes, NDArray[np.int64]]:
-    """The encodings of `ids` (uint32 or uint64) joined, and the offset at which each one ends.
+def encode_blocks(ids: NDArray[Any], block_size: int) -> tuple[bytes, list[int]]:
+    """The encodings of `ids` joined, and the offset at which each block's run ends.
 
-    Every id is laid out in its widest form, head and big-endian bytes, in a row of 5 or 9; a mask then
-    keeps of each row what the shortest form has.
+    `ids` is uint32 or uint64, its length a multiple of `block_size`. Every id is laid out in its widest form,
+    a head and big-endian bytes; then of each row only the bytes of its shortest form are taken. No Python
+    runs for a single token, and no table limits the ids.
     """
     width = ids.dtype.itemsize
-    rows = np.empty((len(ids), 1 + width), np.uint8)
-    rows[:, 1:] = ids.astype(ids.dtype.newbyteorder(">")).view(np.uint8).reshape(-1, width)
-    keep = np.empty(rows.shape, np.bool_)
-    keep[:, 0] = True
-    # Bytes 1.. from the left; the last one is needed above 23, two above 255, four above 65535, eight above 2^32-1.
-    forms = [(23, 1), (0xFF, 2), (0xFFFF, 4)] + ([(0xFFFFFFFF, 8)] if width == 8 else [])
-    size = np.zeros(len(ids), np.int64)
-    done = 0
-    form = np.zeros(len(ids), np.uint8)
-    for above, used in forms:
-        wide = ids > above
-        keep[:, 1 + width - used : 1 + width - done] = wide[:, None]
-        form += wide
-        size += wide * np.int64(used - done)
-        done = used
-    rows[:, 0] = np.where(form == 0, ids, 23 + form)
-    return rows[keep].tobytes(), np.cumsum(size + 1)
+    rows = np.empty(len(ids), [("head", "u1"), ("value", f">u{width}")])
+    form = (ids > 23).view(np.uint8) + (ids > 0xFF) + (ids > 0xFFFF)
+    if width == 8:
+        form += ids > 0xFFFFFFFF
+    rows["value"] = ids
+    rows["head"] = np.where(form == 0, ids, form + np.uint8(23))
+    taken = np.compress(_TAKEN[width].take(form, axis=0).ravel(), rows.view(np.uint8))
+    ends = _SIZES.take(form).reshape(-1, block_size).sum(axis=1, dtype=np.int64).cumsum()
+    return taken.tobytes(), ends.tolist()

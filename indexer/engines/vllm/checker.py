@@ -52,7 +52,7 @@ class VllmChecker:
             ids = as_ids(stored.token_ids)  # type: ignore[arg-type]
         except HashError:
             return None
-        if parent is None or stored.extra_keys is not None and len(stored.extra_keys) != count:
+        if parent is None or (stored.extra_keys is not None and len(stored.extra_keys) != count):
             return None
         expected = unpack(stored.blocks)
         wrong, before = 0, parent

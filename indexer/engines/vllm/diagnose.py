@@ -49,7 +49,7 @@ class Diagnosis:
         self._guesses = sorted(_guesses(rule), key=lambda guess: guess.distance)
 
     def explain(self, puzzle: Puzzle) -> Guess | None:
-        """The nearest configuration that solves the puzzle; its distance is 0 if that is the configured one."""
+        """The nearest configuration that solves the puzzle, maybe the configured one (distance 0)."""
         ids = as_ids(puzzle.token_ids)
         for guess in self._guesses:
             if guess.form not in puzzle.keys or (puzzle.parent is not None and guess.seed != self._rule.seed):
@@ -76,20 +76,15 @@ class Diagnosis:
     def cause(self, guess: Guess) -> str:
         """What differs between a guess and the configuration, for people."""
         rule = self._rule
-        causes = []
-        if guess.algorithm.name != rule.algorithm.name:
-            causes.append(
-                f"algorithm: engine hashes with {guess.algorithm.name}, configured is {rule.algorithm.name}"
-            )
+        told = [
+            ("algorithm: engine hashes with", guess.algorithm.name, rule.algorithm.name),
+            ("seed: engine hashes follow PYTHONHASHSEED", named(guess.seed), named(rule.seed)),
+        ]
         if guess.form not in rule.forms:
-            causes.append(
-                f"dialect: engine hashes extra keys as {guess.form.value}, configured is {rule.forms[0].value}"
-            )
-        if guess.seed != rule.seed:
-            causes.append(
-                f"seed: engine hashes follow PYTHONHASHSEED {named(guess.seed)}, configured is {named(rule.seed)}"
-            )
-        return "; ".join(causes)
+            told.append(("dialect: engine hashes extra keys as", guess.form.value, rule.forms[0].value))
+        return "; ".join(
+            f"{what} {theirs}, configured is {ours}" for what, theirs, ours in told if theirs != ours
+        )
 
 
 def named(seed: str | None) -> str:

@@ -1,5 +1,7 @@
 """vLLM's prefix-cache block hash, bit for bit: HASH((parent, tokens, extra keys)) along the chain."""
 
+from collections.abc import Sequence
+
 from indexer.engines.base import Prompt
 from indexer.engines.vllm.algorithms import Algorithm, algorithm, as_ids
 from indexer.engines.vllm.extra_keys import Extra, Form, Version, extras, forms
@@ -28,16 +30,24 @@ class VllmHashRule:
     def _seeded(self, seed: str | None, version: Version | None) -> bytes:
         if seed is None:
             if not self.algorithm.cryptographic:
-                raise HashError(f"seed: unset is random in every engine process for {self.algorithm.name}")
+                raise HashError(
+                    "seed",
+                    f"unset is random in every engine process with {self.algorithm.name}: "
+                    "set PYTHONHASHSEED there and here",
+                )
             if version is not None and version < (0, 29):
-                raise HashError("seed: unset is random in every engine process before vLLM 0.29")
+                raise HashError(
+                    "seed",
+                    "unset is random in every engine process before vLLM 0.29: "
+                    "set PYTHONHASHSEED there and here",
+                )
             seed = DEFAULT_SEED
         return self.algorithm.none_hash(seed)
 
     def chains(self, prompt: Prompt) -> list[str]:
         """See HashRule. Without a LoRA path, `auto` asks only the forms that hash none."""
         _check(prompt)
-        keys: list[list[Extra] | None] = []
+        keys: list[Sequence[Extra] | None] = []
         refused: HashError | None = None
         for form in self.forms:
             try:
@@ -52,7 +62,7 @@ class VllmHashRule:
         ids = as_ids(prompt.token_ids)
         size = prompt.block_size
         runs = (self.algorithm.chain(self.none_hash, ids, size, key) for key in keys)
-        return ["".join([digest[-8:].hex() for digest in run]) for run in runs]
+        return [b"".join([digest[-8:] for digest in run]).hex() for run in runs]
 
     def digests(self, prompt: Prompt) -> list[bytes]:
         """See HashRule."""
@@ -64,7 +74,7 @@ class VllmHashRule:
 
 def _check(prompt: Prompt) -> None:
     if prompt.block_size < 1:
-        raise HashError(f"block_size: {prompt.block_size} is not at least 1")
+        raise HashError("block_size", f"{prompt.block_size} is not at least 1")
     for item in prompt.mm:
         if item.offset < 0 or item.length < 1:
-            raise HashError(f"mm: {item.identifier!r} needs offset >= 0 and length >= 1")
+            raise HashError("mm", f"{item.identifier!r} needs offset >= 0 and length >= 1")
