@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from indexer.index.masters import masters
 from indexer.index.state import StreamState
 
 STALE_SECONDS = 60.0
@@ -32,6 +33,14 @@ def caveats(
         found.append(f"the index is stale: no collector moved or confirmed it for {age:.0f} s")
     if mismatch := meta.get("mismatch"):
         found.append(f"block hashes of engines do not follow from blockKey: {mismatch}")
+    for master, told in masters(meta).items():
+        if told.state != "live":
+            since = (
+                "never polled" if note.age is None else f"last believed {note.age:.0f} s before it was noted"
+            )
+            found.append(
+                f"Mooncake master {master} is {told.state} ({since}): {told.error or 'no answer yet'}"
+            )
     every = [stream for own in streams.values() for stream in own]
     sizes = sorted({s.block_size for s in every if s.block_size})
     if block_size and sizes and sizes != [block_size]:
