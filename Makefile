@@ -3,17 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := embedded,xxhash,redis8,dev
+EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check docs format clean
+.PHONY: help demo test test-all check tools mooncake kube kube-node cluster docs format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
 	@echo "make test      the tests, under ten minutes"
 	@echo "make test-all  those and the slow ones"
+	@echo "make mooncake  real Mooncake masters for the tests of L3 (600 MB)"
 	@echo "make check     ruff, mypy, luacheck"
+	@echo "make tools     helm and kubectl, into .tools/bin"
+	@echo "make kube      build a Kubernetes control plane for tests/cluster (needs Go; minutes, once)"
+	@echo "make kube-node the same and a whole node: kubelet, containerd, CoreDNS (Debian, root)"
+	@echo "make cluster   tests on that node, with real containers"
 	@echo "make docs      docs/configuration.md, from the code"
 	@echo "make format    lay out the code"
 	@echo "make clean     remove .venv and caches"
@@ -37,6 +42,22 @@ test: $(STAMP)
 test-all: $(STAMP)
 	@$(BIN)/pytest -n 2 $(ARGS)
 
+# Real Mooncake masters and clients for the tests of L3, each version in a venv of its own (about 200 MB each).
+# MOONCAKE_HOME names another directory, which `make clean` does not empty.
+MOONCAKE_HOME ?= .tools/mooncake
+MOONCAKE_VERSIONS := 0.3.7.post2 0.3.9 0.3.13.post1
+MOONCAKE_STAMPS := $(MOONCAKE_VERSIONS:%=$(MOONCAKE_HOME)/%/.installed)
+
+mooncake: $(MOONCAKE_STAMPS)
+
+$(MOONCAKE_STAMPS): $(MOONCAKE_HOME)/%/.installed:
+	@ldconfig -p | grep -q libibverbs.so.1 && ldconfig -p | grep -q librdmacm.so.1 || { \
+	  echo "Mooncake needs libraries. On Debian and Ubuntu: apt-get install libibverbs1 librdmacm1 libnuma1 libcurl4" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(MOONCAKE_HOME)/$*
+	$(MOONCAKE_HOME)/$*/bin/pip install --quiet --disable-pip-version-check mooncake-transfer-engine-non-cuda==$*
+	@touch $@
+
 # Where CI is set, a missing luacheck is a failure.
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -49,6 +70,24 @@ check: $(STAMP)
 	else \
 	  echo "lua/ is not checked: luacheck is missing (Debian: apt-get install lua-check)"; \
 	fi
+
+tools: $(STAMP)
+	@$(BIN)/python tests/cluster/tools.py
+
+# Into $KVI_KUBE_CACHE, by default ~/.cache/cache-indexer/kube.
+kube:
+	@$(PYTHON) tests/cluster/binaries.py
+
+# The packages of Debian that it takes besides.
+NODE_PACKAGES := crun containernetworking-plugins nftables iptables conntrack iproute2 openssl buildah curl
+
+kube-node:
+	@dpkg -s $(NODE_PACKAGES) >/dev/null 2>&1 || { \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends $(NODE_PACKAGES) >/dev/null; }
+	@$(PYTHON) tests/cluster/binaries.py node
+
+cluster: $(STAMP) kube-node tools
+	@TEST_REQUIRE_SERVERS=node $(BIN)/pytest tests/cluster/node -m slow $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/python -m indexer.config.reference > docs/configuration.md

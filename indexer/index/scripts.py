@@ -98,17 +98,17 @@ def translate(error: BaseException) -> Exception:
 async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
     """Await a call to Redis for at most `seconds`; raises only errors of this project."""
     task = asyncio.current_task()
-    cancelled = task.cancelling() if task else 0
+    cancels = task.cancelling() if task else 0
     try:
         async with asyncio.timeout(seconds):
             result = await awaitable
     except Exception as error:
-        if task is not None and task.cancelling() > cancelled:
+        if task and task.cancelling() > cancels:
             raise asyncio.CancelledError from error
         raise translate(error) from error
-    # The client may lose a cancellation that comes at the wrong moment, and answer, or fail, as if there had
-    # been none; a loop that was told to end would then go on.
-    if task is not None and task.cancelling() > cancelled:
+    if task and task.cancelling() > cancels:
+        # redis-py sends within `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
+        # comes at the wrong moment; the task would then go on for ever.
         raise asyncio.CancelledError
     return result
 
