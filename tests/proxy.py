@@ -42,6 +42,12 @@ class Proxy:
         """Accept connections again."""
         self._refusing = False
 
+    def retarget(self, target: int) -> None:
+        """Lead to another port from now on; what is connected is cut off."""
+        self._target = target
+        for writer in self._writers:
+            writer.close()
+
     def hold(self) -> None:
         """What clients send on the present connections waits, even when they hang up; new ones are served."""
         self._held, self._gate = self._gate, _open_gate()
@@ -55,7 +61,11 @@ class Proxy:
         if self._refusing:
             writer.close()
             return
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
         gate = self._gate
         for w in (writer, far_writer):
             self._writers.add(w)
