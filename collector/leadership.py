@@ -82,6 +82,7 @@ class Leadership:
         self._warm = warm
         self._observe = observe
         self._lead = lead
+        self._trouble = ""
         self.reign: Reign | None = None
 
     @property
@@ -113,12 +114,23 @@ class Leadership:
                 if vacant is not None and (warm or clock.monotonic() - vacant >= COLD_SECONDS):
                     lease = await self._index.acquire(self._member, warm, self._ttl)
                     if lease is not None:
+                        self._trouble = ""
                         return lease
                     vacant = None
+                if left is not None:
+                    self._tell("")
             except CacheIndexerError as error:
                 vacant = None
-                _log.debug("standing by, Redis does not answer", pool=self._pool, error=str(error))
+                self._tell(str(error))
             await asyncio.sleep(POLL_SECONDS)
+
+    def _tell(self, trouble: str) -> None:
+        """Log what keeps this one from leading, and its end, once each."""
+        if trouble and trouble != self._trouble:
+            _log.warning("can't lead, nor see who does", pool=self._pool, error=trouble)
+        elif self._trouble and not trouble:
+            _log.info("standing by again", pool=self._pool)
+        self._trouble = trouble
 
     async def _reign(self, lease: Lease) -> Lease | None:
         """Lead; the lease to go on with, or None to stand by."""

@@ -16,15 +16,16 @@ from collector.leadership import Leadership, Reign
 from collector.membership import Feed, Roster, View
 from collector.metrics import Metrics
 from collector.sweeper import sweep
+from collector.tidying import Tidying
 from indexer import clock, log
 from indexer.config import Config, Pool
 from indexer.engines import engine
-from indexer.errors import IndexUnavailableError, LifeError
+from indexer.errors import IndexUnavailableError
 from indexer.index.state import StreamKey, StreamState
 from indexer.index.writer import IndexWriter
 
 OBSERVE_SECONDS = 1.0
-TIDY_SECONDS = 1.0
+WATCH_SECONDS = 1.0
 REPLAYS = 4
 READY_SECONDS = 30.0
 """Longest that readiness waits for warmth: engines may have nothing to say."""
@@ -67,6 +68,7 @@ class PoolCollector:
         self._make_duties = duties
         self._roster = Roster(pool.discovery.grace)
         self._view = View()
+        self._following = asyncio.Lock()
         self._listeners: dict[StreamKey, Listener] = {}
         self._states: dict[StreamKey, StreamState] = {}
         self._observed = -OBSERVE_SECONDS
@@ -96,7 +98,6 @@ class PoolCollector:
         self._writer: Writer | None = None
         self._reign: Reign | None = None
         self._duties: list[Duty] = []
-        self._noted: str | None = None
 
     @property
     def leading(self) -> bool:
@@ -117,17 +118,17 @@ class PoolCollector:
         """Until cancelled; then leadership is given back."""
         try:
             # Where streams stand must be known before they are heard, else a restart may look like an echo.
-            await self._first_look()
+            await self._look()
             await until_first(self._discover(), self._leadership.run(), self._watch_clock())
         finally:
             for listener in self._listeners.values():
                 await listener.close()
 
-    async def _first_look(self) -> None:
+    async def _look(self) -> None:
         try:
             await self._read_states()
         except IndexUnavailableError as error:
-            _log.warning("Redis does not answer yet", pool=self.name, error=str(error))
+            _log.warning("Redis does not say where streams stand", pool=self.name, error=str(error))
 
     # The fleet.
 
@@ -138,13 +139,17 @@ class PoolCollector:
     async def _watch_clock(self) -> None:
         """Grace times run out without a snapshot."""
         while True:
-            await asyncio.sleep(TIDY_SECONDS)
+            await asyncio.sleep(WATCH_SECONDS)
             await self._follow(self._roster.view(clock.monotonic()))
             self._show()
 
     async def _follow(self, view: View) -> None:
-        if view == self._view:
-            return
+        # Views take effect one after the other, in the order in which they were seen.
+        async with self._following:
+            if view != self._view:
+                await self._change(view)
+
+    async def _change(self, view: View) -> None:
         for refused in set(view.refused) - set(self._view.refused):
             _log.error(
                 "two engines claim one address, the second is refused",
@@ -158,6 +163,9 @@ class PoolCollector:
         for key in [k for k, old in self._listeners.items() if _elsewhere(old.feed, feeds.get(k))]:
             self._stop_stream(key)
             await self._listeners.pop(key).close()
+        if self._reign is not None and feeds.keys() - self._listeners.keys():
+            # A standby looks all the time; a leader must look before it hears a stream under a known name.
+            await self._look()
         for key, feed in feeds.items():
             if key in self._listeners:
                 self._listeners[key].follow(feed)
@@ -207,7 +215,6 @@ class PoolCollector:
             writer = Writer(self.name, self._index, reign, self._metrics)
             self._reign, self._writer = reign, writer
             self._duties = [make(reign) for make in self._make_duties]
-            self._noted = None
             try:
                 for key in self._listeners:
                     self._start_stream(key)
@@ -216,7 +223,7 @@ class PoolCollector:
                 await until_first(
                     writer.run(),
                     sweep(self.name, self._index, reign, self._metrics),
-                    self._tidy(reign),
+                    Tidying(self.name, self._index, self._roster, reign, self._streams).run(),
                     self._until_back(reign),
                     *(duty.run() for duty in self._duties),
                 )
@@ -245,41 +252,6 @@ class PoolCollector:
             stream.close()
             if self._writer is not None:
                 self._writer.remove(stream)
-
-    async def _tidy(self, reign: Reign) -> None:
-        """Retire streams of engines that are gone, and say in `meta` what the self-checks found."""
-        while True:
-            try:
-                await self._retire(reign)
-                await self._note(reign)
-            except IndexUnavailableError as error:
-                _log.debug("tidying was not answered", pool=self.name, error=str(error))
-            await asyncio.sleep(TIDY_SECONDS)
-
-    async def _retire(self, reign: Reign) -> None:
-        states = {state.key: state for state in await self._index.streams()}
-        known = {(key.ip, key.rank): state.incarnation or None for key, state in states.items()}
-        for gone in self._roster.retire(known, clock.monotonic()):
-            key = StreamKey(gone.ip, gone.rank)
-            if key in self._streams:
-                continue
-            before = reign.rev
-            try:
-                reign.saw(before, await self._index.end(reign.token, key, states[key].life))
-            except LifeError:
-                continue
-            self._states.pop(key, None)
-            _log.info("stream retired", pool=self.name, ip=gone.ip, rank=gone.rank, why=gone.why)
-
-    async def _note(self, reign: Reign) -> None:
-        wrong = {key.name: s.check.cause for key, s in sorted(self._streams.items()) if s.check.cause}
-        text = "; ".join(f"{name}: {cause}" for name, cause in list(wrong.items())[:3])
-        if len(wrong) > 3:
-            text += f"; and {len(wrong) - 3} more"
-        if text != self._noted:
-            before = reign.rev
-            reign.saw(before, await self._index.note(reign.token, {"mismatch": text}))
-            self._noted = text
 
     def _show(self) -> None:
         """The gauges, which are looked at now and then."""

@@ -20,6 +20,13 @@ def stop_on_signals() -> asyncio.Event:
     """An event that SIGTERM or SIGINT sets. A second one changes nothing: what ends has its own deadline."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+
+    def on_sigterm(*_: object) -> None:
+        # The interpreter takes its time to end after the loop, and drops any other handler early on.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    loop.add_signal_handler(signal.SIGINT, stop.set)
     return stop

@@ -20,8 +20,10 @@ Look into it: cache-indexer stats
 """
 
 WRITE_SIDE = {
-    "run": Command("collector.cli.run", "Collect and answer queries in one process, until SIGTERM."),
-    "collect": Command("collector.cli.collect", "Keep the index: follow engines and masters until SIGTERM."),
+    "run": Command("collector.cli.run", "Collect and answer queries in one process, until SIGTERM.", True),
+    "collect": Command(
+        "collector.cli.collect", "Keep the index, by engines and masters, until SIGTERM.", True
+    ),
     "demo": Command("collector.cli.demo", "Recorded engines, a real index, a router's question."),
     "replay": Command("collector.cli.replay", "Play a capture as a living engine."),
 }

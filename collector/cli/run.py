@@ -57,20 +57,20 @@ def register(app: typer.Typer) -> None:
 
 
 async def _run(config: Config, data_dir: Path | None) -> None:
+    stop = stop_on_signals()
     if not wants_embedded(config):
-        await _run_both(config)
+        await _run_both(config, stop)
         return
     async with await Embedded.start(data_dir, default_port()) as server, asyncio.TaskGroup() as group:
         _log.info("embedded Valkey started", url=server.url, data_dir=str(data_dir or ""))
         watch = group.create_task(server.watch())
         redis = structs.replace(config.redis, url=server.url)
-        await _run_both(structs.replace(config, redis=redis))
+        await _run_both(structs.replace(config, redis=redis), stop)
         watch.cancel()
 
 
-async def _run_both(config: Config) -> None:
-    """Until a signal, or until one of the two fails: then the other ends, too."""
-    stop = stop_on_signals()
+async def _run_both(config: Config, stop: asyncio.Event) -> None:
+    """Until `stop`, or until one of the two fails: then the other ends, too."""
     async with asyncio.TaskGroup() as group:
         group.create_task(listening("http.addr", config.http.addr, run_query(config, stop)))
         collector = run_collector(config, stop=stop)

@@ -97,9 +97,9 @@ class Stream:
         self._wake(self)
 
     @property
-    def life(self) -> str | None:
-        """The life being written; None when there is none yet."""
-        return None if self._tracker.cursor is None else self._tracker.cursor.life
+    def cursor(self) -> Cursor | None:
+        """Where Redis stands, as far as it answered; None while a new life is being opened."""
+        return None if self._opening else self._tracker.cursor
 
     @property
     def state(self) -> str:

@@ -10,7 +10,9 @@ listens is lost for good where there is no replay socket.
 
 import asyncio
 import itertools
+import socket as sockets
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -60,6 +62,7 @@ class Subscriber:
         self._url = url
         self._listener = listener
         self._over = asyncio.Event()
+        self._failed = False
 
     def reconnect(self) -> None:
         """Give up the present connection."""
@@ -70,18 +73,21 @@ class Subscriber:
         while True:
             began = clock.monotonic()
             self._listener.connecting()
+            self._failed, failed = True, self._failed
             try:
-                await self._connection()
+                await self._connection(careful=failed)
             except (OSError, ValueError, zmq.ZMQError):
                 pass  # no such host, or out of descriptors: the next attempt may do better
             finally:
                 self._listener.disconnected()
             await asyncio.sleep(max(0.0, RETRY_SECONDS - (clock.monotonic() - began)))
 
-    async def _connection(self) -> None:
+    async def _connection(self, *, careful: bool) -> None:
         self._over.clear()
         async with asyncio.timeout(ATTEMPT_SECONDS):
             url = await resolve(self._url)
+            if careful:
+                await knock(url)
         socket = self._context.socket(zmq.SUB)
         monitor = self._context.socket(zmq.PAIR)
         events: Reader | None = None
@@ -92,6 +98,7 @@ class Subscriber:
             event = parse_monitor_message(parts)["event"]
             if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                 timer.cancel()
+                self._failed = False
                 self._listener.connected()
             elif event in _OVER:
                 self._over.set()
@@ -128,3 +135,17 @@ class Subscriber:
             socket.disable_monitor()
             monitor.close(0)
             socket.close(0)
+
+
+async def knock(url: str) -> None:
+    """Raises OSError when nobody listens at `url`, whose host is an address.
+
+    A tenth of the work that two ZeroMQ sockets are: dozens of engines may be away for long.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "tcp" or parts.hostname is None:
+        return
+    family = sockets.AF_INET6 if ":" in parts.hostname else sockets.AF_INET
+    with sockets.socket(family, sockets.SOCK_STREAM) as socket:
+        socket.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(socket, (parts.hostname, parts.port))

@@ -95,7 +95,8 @@ class Writer:
         token, applies = self._reign.token, [entry.apply for _, entry in taken]
         try:
             rev, outcomes = await self._index.apply(token, applies)
-            self._tell_full(False)
+            if any(op.kind == "store" for apply in applies for op in apply.ops):
+                self._tell_full(False)
         except IndexFullError:
             # What is gone must go: the index would claim it for ever. What is new is a miss, no more.
             self._tell_full(True)

@@ -4,6 +4,8 @@ A command's module is imported only when that command runs: `--help` needs no Re
 and no numpy, and answers at once.
 """
 
+import os
+import signal
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -13,14 +15,15 @@ from typer.core import TyperGroup
 
 
 class Command(NamedTuple):
-    """A command before it is loaded: where it lives, and its line in the overview."""
+    """A command before it is loaded: where it lives, and its line in the overview. `serves`: till SIGTERM."""
 
     module: str
     summary: str
+    serves: bool = False
 
 
 COMMANDS = {
-    "serve": Command("indexer.cli.serve", "Answer queries over HTTP until SIGTERM."),
+    "serve": Command("indexer.cli.serve", "Answer queries over HTTP until SIGTERM.", True),
     "hash": Command("indexer.cli.hash", "Compute block hashes of token ids."),
     "who": Command("indexer.cli.who", "Show who holds a block, or a prompt's prefix."),
     "stats": Command("indexer.cli.stats", "Show instances, blocks, streams and who leads."),
@@ -37,6 +40,8 @@ def assemble(commands: Mapping[str, Command], summary: str) -> typer.Typer:
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args and args[0] in commands:
+                if commands[args[0]].serves:
+                    _end_while_starting()
                 self.commands[args[0]] = _load(args[0], commands[args[0]].module)
             return super().resolve_command(ctx, args)
 
@@ -46,6 +51,14 @@ def assemble(commands: Mapping[str, Command], summary: str) -> typer.Typer:
     for name, command in commands.items():
         app.command(name, help=command.summary)(_stand_in)
     return app
+
+
+def _end_while_starting() -> None:
+    """Until `stop_on_signals` is called, SIGTERM ends the process with success: nothing has begun yet.
+
+    Imports take a while, and a container's first process would not even notice a signal without a handler.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
 def _load(name: str, module: str) -> Any:

@@ -35,7 +35,9 @@ async def work(world: World) -> None:
         elif kind < 0.98:
             await engine.clear(**options)
         else:
-            await engine.raw(chance.choice([[b"junk"], [b"", b"12345678", b"\xc1"], [b"t", b"short", b""], []]) or [b""])
+            await engine.raw(
+                chance.choice([[b"junk"], [b"", b"12345678", b"\xc1"], [b"t", b"short", b""], []]) or [b""]
+            )
         if chance.random() < 0.3:
             await asyncio.sleep(0.005)
 
@@ -85,7 +87,9 @@ async def edit(world: World) -> None:
     elif deed == "remove" and len(world.instances) > 3:
         del world.instances[any_ip]
     elif deed == "reuse":
-        await world.add_instance(told=True, replay=coin[1], proxied=coin[2], ranks=chance.choice([1, 2]), ip=any_ip)
+        await world.add_instance(
+            told=True, replay=coin[1], proxied=coin[2], ranks=chance.choice([1, 2]), ip=any_ip
+        )
     elif deed == "ranks":
         instance = world.instances[any_ip]
         instance.listed_ranks = chance.randrange(1, len(instance.ranks) + 1)

@@ -13,9 +13,9 @@ from typing import Any
 
 import redis
 
+from indexer.config import load
 from indexer.index.connect import connect
 from indexer.index.verify import verify
-from indexer.config import load
 from tests import servers
 from tests.fake_engine import Engine
 from tests.fleet import POOL, PREFIX, Index, Process
@@ -61,7 +61,9 @@ class Redis:
         self._backups: list[Path] = []
 
     def _start(self, **more: Any) -> servers.Server:
-        return servers.start("valkey", options={"appendonly": "yes", "auto-aof-rewrite-percentage": "0"}, **more)
+        return servers.start(
+            "valkey", options={"appendonly": "yes", "auto-aof-rewrite-percentage": "0"}, **more
+        )
 
     @property
     def url(self) -> str:
@@ -146,7 +148,9 @@ class World:
 
     # The fleet.
 
-    async def add_instance(self, *, told: bool, replay: bool, proxied: bool, ranks: int, ip: str = "") -> Instance:
+    async def add_instance(
+        self, *, told: bool, replay: bool, proxied: bool, ranks: int, ip: str = ""
+    ) -> Instance:
         self._made += 1
         ip = ip or f"10.0.0.{self._made}"
         instance = Instance(ip, [await self._rank(replay, proxied, r) for r in range(ranks)], told)

@@ -1,0 +1,139 @@
+"""What a leader must not take for granted: where streams stood when it began, and that Redis remembers."""
+
+import asyncio
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from collector.discovery import source
+from collector.membership import Feed, View
+from collector.metrics import Metrics
+from collector.pool import PoolCollector
+from indexer.config import load
+from indexer.index.connect import connect
+from indexer.index.writer import IndexWriter
+from tests.fake_engine import Engine
+from tests.fleet import Index, Process, agrees, collecting, settings, until
+from tests.ports import free_port
+from tests.servers import Server
+
+IP = "10.0.0.1"
+
+
+def watched(server: Server, file: Path) -> dict[str, Any]:
+    return settings(server, {}, discovery={"source": "file", "file": str(file), "grace": "300ms"})
+
+
+def list_engine(file: Path, engine: Engine) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps({"engines": [{"ip": IP, "ranks": [{"events": engine.url}]}]}))
+    new.replace(file)
+
+
+async def test_an_engine_at_another_port_with_its_clock_behind_is_no_echo_of_the_one_before(
+    redis_server: Server, tmp_path: Path
+) -> None:
+    """Its batches have numbers and times that were applied before: only where the leader knows how far the
+    stream was before it heard this engine does that show."""
+    index, file = Index(redis_server), tmp_path / "engines.yaml"
+    async with Engine() as before, Engine(clock=5.0) as after:
+        list_engine(file, before)
+        async with collecting(tmp_path, watched(redis_server, file)):
+            await before.heard()
+            for name in "abcd":
+                await before.store(name)
+            await agrees(index, IP, before)
+            list_engine(file, after)
+            await after.heard()
+            await after.store("x")
+            await after.store("y")
+            await agrees(index, IP, after)
+
+
+async def test_a_loss_that_the_write_counter_hides_is_found(redis_server: Server, tmp_path: Path) -> None:
+    """A replica that lagged was promoted, and writes to it that nobody confirmed raised its counter again.
+    The stream says nothing more, so no write of its own could tell."""
+    index = Index(redis_server)
+    async with Engine() as engine, collecting(tmp_path, settings(redis_server, {IP: engine})):
+        await engine.heard()
+        await engine.store("a", "b")
+        await agrees(index, IP, engine)
+        with redis_server.client() as client:
+            old = {key: client.dump(key) for key in client.keys() if not key.endswith((b"rev", b"leader"))}
+            await engine.remove("a")
+            await engine.store("c")
+            await agrees(index, IP, engine)
+            with client.pipeline() as transaction:
+                for key, value in old.items():
+                    transaction.restore(key, 0, value, replace=True)
+                transaction.execute()
+        assert index.held(IP) != engine.held
+        await agrees(index, IP, engine)
+        assert index.stream(IP)["state"] == "live"
+
+
+async def test_an_evicting_redis_is_told_of_once(redis_server: Server, tmp_path: Path) -> None:
+    with redis_server.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        process = Process(tmp_path, settings(redis_server, {}))
+        try:
+            await until(lambda: "maxmemory-policy allkeys-lru" in process.log.read_text())
+            await asyncio.sleep(2)  # it has tried again meanwhile
+            client.config_set("maxmemory-policy", "noeviction")
+            await until(Index(redis_server).leader)
+            assert process.log.read_text().count("maxmemory-policy allkeys-lru") == 1
+            assert process.terminate() == 0
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+            process.kill()
+
+
+async def test_views_that_overtake_each_other(redis_server: Server, tmp_path: Path) -> None:
+    """A grace time runs out while an edit is being followed: both end the same listeners."""
+    path = tmp_path / "c.yaml"
+    path.write_text(json.dumps(settings(redis_server, {})))
+    config = load(path, {}, {})
+    client, context = await connect(config.redis), zmq.Context()
+    pool = config.pools[0]
+    collector = PoolCollector(
+        config,
+        pool,
+        IndexWriter(client, pool.name, 5),
+        source(pool.discovery, "http"),
+        "me",
+        context,
+        Metrics(),
+    )
+    feeds = tuple(Feed(f"10.0.0.{n}", 0, f"tcp://127.0.0.1:{free_port()}", None, None) for n in range(5))
+    await collector._follow(View(feeds, complete=True))
+    await asyncio.gather(
+        collector._follow(View(feeds[4:], complete=True)),
+        collector._follow(View(feeds[:1], complete=True)),
+    )
+    assert [key.ip for key in collector._listeners] == ["10.0.0.0"]
+    await collector._follow(View(complete=True))
+    await client.aclose()
+    context.destroy(linger=0)
+
+
+def _hears_sigterm(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)  # type: ignore[index]
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="only Linux tells who handles which signal")
+async def test_sigterm_at_any_moment_of_the_start_is_success(redis_server: Server, tmp_path: Path) -> None:
+    """Also twice: the interpreter needs a while to end."""
+    for pause in (0.0, 0.3, 0.6, 1.0):
+        process = Process(tmp_path, settings(redis_server, {}))
+        await until(lambda pid=process.process.pid: _hears_sigterm(pid))
+        await asyncio.sleep(pause)
+        process.process.terminate()
+        await asyncio.sleep(pause / 10)
+        assert process.terminate() == 0
