@@ -87,6 +87,15 @@ class Process:
         self.process.send_signal(number)
 
 
+def hears_sigterm(pid: int) -> bool:
+    """Whether the process has a handler for SIGTERM yet. True where the system can't tell."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        return True
+    caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 class Index:
     """What stands in Redis, read by key names as anybody may."""
 
@@ -99,7 +108,8 @@ class Index:
 
     def shown(self, ip: str, rank: int = 0, tier: str = "l1") -> set[str]:
         """Blocks that the bitmaps show for a holder: what a lookup goes by."""
-        slot = self._redis.hget(f"{PREFIX}slots:{tier}", f"{tier}:{ip}:{rank}")
+        holder = f"{tier}:{ip}" if tier == "l3" else f"{tier}:{ip}:{rank}"
+        slot = self._redis.hget(f"{PREFIX}slots:{tier}", holder)
         if slot is None:
             return set()
         byte, bit = divmod(int(slot), 8)

@@ -30,9 +30,11 @@ class Mirror:
         self._generations: dict[str, str] = {}
         self._waiting: set[str] = set()
         self._unsure = True
+        self._compare = False
 
     async def load(self) -> None:
-        """Read every L3 holder's blocks from Redis. Raises IndexUnavailableError."""
+        """Read every L3 holder's blocks from Redis; the next `write` compares all of them and all that the
+        views have. Raises IndexUnavailableError."""
         stats = await self._reader.stats()
         held: dict[str, set[str]] = {}
         generations: dict[str, str] = {}
@@ -44,7 +46,7 @@ class Mirror:
                 held[holder].update(blocks)
         self._held, self._generations = held, generations
         self._waiting.update(*held.values())
-        self._unsure = False
+        self._unsure, self._compare = False, True
 
     def blocks(self) -> dict[str, frozenset[str]]:
         """The instances ("*" for the pool) that Redis has for each block, as of `load` and later writes."""
@@ -77,7 +79,9 @@ class Mirror:
             try:
                 if self._unsure:
                     await self.load()
+                if self._compare:
                     self._waiting.update(*(view.claims for view in views))
+                    self._compare = False
                 await self._bring_in_line(views, removing)
             except LifeError:
                 # A write of ours arrived that we thought had failed, or Redis lost one.

@@ -1,4 +1,4 @@
-"""What may happen to a `World`, each deed by itself; `storm` does them at random, `calm` waits for the end."""
+"""What may happen to a `World`: `storm` does deeds at random, `calm` waits for the end."""
 
 import asyncio
 import contextlib
@@ -183,6 +183,17 @@ async def out_of_memory(world: World) -> None:
         client.config_set("maxmemory", "0")
 
 
+# Redis suffers one thing at a time.
+TO_REDIS = (
+    crash_redis,
+    restore_redis,
+    fail_over,
+    flush,
+    flush_scripts,
+    freeze_redis,
+    cut_redis,
+    out_of_memory,
+)
 DEEDS: dict[Deed, int] = {
     work: 60,
     restart_engine: 6,
@@ -203,14 +214,17 @@ DEEDS: dict[Deed, int] = {
 
 
 async def storm(world: World, steps: int) -> list[str]:
-    """So many deeds, one after the other, sometimes two at a time; what was done."""
+    """So many deeds, one after the other or two at a time, while engines work; what was done."""
     done = []
     for _ in range(steps):
-        (deed,) = world.chance.choices(list(DEEDS), list(DEEDS.values()))
-        done.append(deed.__name__)
-        beside = asyncio.create_task(_work_beside(world)) if deed is not work else None
+        count = world.chance.choice([1, 1, 2])
+        deeds = list(dict.fromkeys(world.chance.choices(list(DEEDS), list(DEEDS.values()), k=count)))
+        if all(deed in (*TO_REDIS, back_up) for deed in deeds):
+            del deeds[1:]
+        done.append(" + ".join(deed.__name__ for deed in deeds))
+        beside = asyncio.create_task(_work_beside(world)) if deeds != [work] else None
         try:
-            await deed(world)
+            await asyncio.gather(*(deed(world) for deed in deeds))
         finally:
             if beside:
                 beside.cancel()

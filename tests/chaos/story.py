@@ -19,6 +19,8 @@ async def tell(directory: Path, seed: int, steps: int, collectors: int = 2) -> l
         done = await storm(world, steps)
         (directory / "done.json").write_text(json.dumps(done))
         found = await calm(world)
+        states = {f"{i.ip}:{n}": world.index.stream(i.ip, n).get("state") for i, n, _ in world.ranks()}
+        (directory / "states.json").write_text(json.dumps(states))
         found += await world.verify()
         found += await end(world)
         found += world.complaints()

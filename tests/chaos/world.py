@@ -8,6 +8,7 @@ import contextlib
 import json
 import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from indexer.index.connect import connect
 from indexer.index.verify import verify
 from tests import servers
 from tests.fake_engine import Engine
-from tests.fleet import POOL, PREFIX, Index, Process
+from tests.fleet import POOL, PREFIX, Index, Process, hears_sigterm
 from tests.proxy import Proxy
 
 GRACE = 1.5
@@ -199,9 +200,8 @@ class World:
     def leader(self) -> Process | None:
         """The collector process that leads, as far as Redis knows."""
         name = b""
-        with contextlib.suppress(redis.RedisError):
-            with self.redis.server.client(socket_timeout=1) as client:
-                name = client.get(f"{PREFIX}leader") or b""
+        with contextlib.suppress(redis.RedisError), self.redis.server.client(socket_timeout=1) as client:
+            name = client.get(f"{PREFIX}leader") or b""
         found = [p for p in self.collectors if f"-{p.process.pid}-" in name.decode()]
         return found[0] if found else None
 
@@ -211,6 +211,7 @@ class World:
         if kill:
             process.kill()
         else:
+            _await_handler(process)
             process.process.terminate()
 
     # What must be true in the end.
@@ -237,9 +238,9 @@ class World:
             expected = {f"{i.ip}:{n}" for i, n, _ in self.ranks()}
             if there != expected:
                 found.append(f"streams {there ^ expected} should (not) be there")
-            for tier in ("l1", "l2"):
-                if left := client.scard(f"{PREFIX}retired:{tier}"):
-                    found.append(f"{left} slots of {tier} are still retired")
+            left = {tier: client.scard(f"{PREFIX}retired:{tier}") for tier in ("l1", "l2")}
+            if any(left.values()):
+                found.append(f"slots are still retired: {left}")
             holders = {h.decode() for h in client.hkeys(f"{PREFIX}slots:l1")}
             if extra := holders - {f"l1:{name}" for name in expected}:
                 found.append(f"holders without streams: {extra}")
@@ -263,3 +264,9 @@ class World:
             for line in process.log.read_text().splitlines()
             if any(word in line for word in words)
         ]
+
+
+def _await_handler(process: Process) -> None:
+    """Nobody can answer for the time before the interpreter runs our first line."""
+    while process.process.poll() is None and not hears_sigterm(process.process.pid):
+        time.sleep(0.02)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import re
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from indexer.config import load
 from indexer.index.connect import connect
 from indexer.index.writer import IndexWriter
 from tests.fake_engine import Engine
-from tests.fleet import Index, Process, agrees, collecting, settings, until
+from tests.fleet import Index, Process, agrees, collecting, hears_sigterm, settings, until
 from tests.ports import free_port
 from tests.servers import Server
 
@@ -64,7 +62,9 @@ async def test_a_loss_that_the_write_counter_hides_is_found(redis_server: Server
         await engine.store("a", "b")
         await agrees(index, IP, engine)
         with redis_server.client() as client:
-            old = {key: client.dump(key) for key in client.keys() if not key.endswith((b"rev", b"leader"))}
+            old = {
+                key: client.dump(key) for key in client.scan_iter() if not key.endswith((b"rev", b"leader"))
+            }
             await engine.remove("a")
             await engine.store("c")
             await agrees(index, IP, engine)
@@ -121,18 +121,12 @@ async def test_views_that_overtake_each_other(redis_server: Server, tmp_path: Pa
     context.destroy(linger=0)
 
 
-def _hears_sigterm(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)  # type: ignore[index]
-    return bool(caught >> (signal.SIGTERM - 1) & 1)
-
-
 @pytest.mark.skipif(not Path("/proc").exists(), reason="only Linux tells who handles which signal")
 async def test_sigterm_at_any_moment_of_the_start_is_success(redis_server: Server, tmp_path: Path) -> None:
     """Also twice: the interpreter needs a while to end."""
     for pause in (0.0, 0.3, 0.6, 1.0):
         process = Process(tmp_path, settings(redis_server, {}))
-        await until(lambda pid=process.process.pid: _hears_sigterm(pid))
+        await until(lambda pid=process.process.pid: hears_sigterm(pid))
         await asyncio.sleep(pause)
         process.process.terminate()
         await asyncio.sleep(pause / 10)

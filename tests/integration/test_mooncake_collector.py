@@ -3,6 +3,7 @@
 # ruff: noqa: ASYNC110
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from indexer.caveats import caveats
 from indexer.index.masters import MasterNote, masters
 from indexer.index.reader import IndexReader
 from tests import mooncake_servers
-from tests.fleet import POOL, collecting, settings
+from tests.fleet import POOL, Index, collecting, settings, until
 from tests.integration.mooncake_rig import block, digest, keys
 from tests.mooncake_servers import Master, Pod
 from tests.servers import Server
@@ -73,6 +74,38 @@ async def test_memory_hits_notes_and_metrics(redis_server: Server, tmp_path: Pat
         pod.kill()
         master.kill()
         await client.aclose()
+
+
+async def test_what_redis_forgot_within_a_leadership_is_written_again(
+    start_redis: Callable[..., Server], tmp_path: Path
+) -> None:
+    """It restarts with an older state, faster than a lease runs out, and the master has no news to tell."""
+    version = mooncake_servers.need("0.3.13.post1")
+    server = start_redis()
+    index = Index(server)
+    master = Master(version, tmp_path).start()
+    pod = Pod(master, A, tmp_path)
+    try:
+        pod.put(keys(range(3)))
+        content = with_master(server, master)
+        content["collector"]["leaseDuration"] = "20s"
+        async with collecting(tmp_path, content):
+            await until(lambda: l3(index) == set(map(block, range(3))))
+            with server.client() as client:
+                client.save()
+            pod.put(keys(range(3, 6)))
+            await until(lambda: l3(index) == set(map(block, range(6))))
+            server.kill()
+            server.start()
+            await until(lambda: l3(index) == set(map(block, range(6))))
+            assert index.term() == 1
+    finally:
+        pod.kill()
+        master.kill()
+
+
+def l3(index: Index) -> set[str]:
+    return index.shown(A, tier="l3")
 
 
 def test_a_note_that_nobody_can_read_is_left_out() -> None:
