@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.chaos.deeds import calm, storm, work
 from tests.chaos.world import World
-from tests.fleet import ready
+from tests.fleet import PREFIX, ready
 
 
 async def tell(directory: Path, seed: int, steps: int, collectors: int = 2) -> list[str]:
@@ -22,9 +22,22 @@ async def tell(directory: Path, seed: int, steps: int, collectors: int = 2) -> l
         states = {f"{i.ip}:{n}": world.index.stream(i.ip, n).get("state") for i, n, _ in world.ranks()}
         (directory / "states.json").write_text(json.dumps(states))
         found += await world.verify()
+        found += await desert(world)
         found += await end(world)
         found += world.complaints()
     return [f"seed {seed}: {text}" for text in found]
+
+
+async def desert(world: World) -> list[str]:
+    """All engines go for good: nothing of them may stay but free slots."""
+    world.instances.clear()
+    found = await calm(world)
+    with world.redis.server.client() as client:
+        kinds = ("blocks:", "holder:", "aside:", "retired:", "slots:l", "stream:")
+        left = [
+            k for k in client.scan_iter(f"{PREFIX}*") if k.decode().removeprefix(PREFIX).startswith(kinds)
+        ]
+    return found + [f"{key} is still there" for key in left]
 
 
 async def end(world: World) -> list[str]:
