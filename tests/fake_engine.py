@@ -99,16 +99,21 @@ class Engine:
             await _bind(router, f"tcp://{self.host}:{self.replay_port}")
             self._server = asyncio.create_task(self._serve(router))
 
+    @property
+    def up(self) -> bool:
+        """Whether it can publish."""
+        return self._pub is not None
+
     async def stop(self) -> None:
         """Close the sockets, as the end of the process does; frames that were sent still arrive."""
+        publisher, self._pub = self._pub, None
+        if publisher is not None:
+            publisher.close(linger=500)
         tasks = [t for t in (self._counter, self._server) if t is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._server = None
-        if self._pub is not None:
-            self._pub.close(linger=500)
-            self._pub = None
 
     async def restart(self, *, later: float = 100.0, down: float = 0.0, silently: int = 0) -> None:
         """A new process: empty, sequence from 0, its clock `later` (negative: set back). `silently`: batches

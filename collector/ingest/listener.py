@@ -57,6 +57,8 @@ class Listener:
         self._begun = clock.monotonic()
         self._linked_at: float | None = None
         self._first_epoch: int | None = None
+        self.epoch_of_incarnation = 0
+        """The first connection that may be with the engine that discovery names now."""
         self._successor = ""
         self._seen: Cursor | None = None
         self._idle: Cursor | None = None
@@ -77,7 +79,7 @@ class Listener:
         """See `Tracker.connecting`."""
         self.tracker.connecting()
         if self._successor:
-            self.tracker.restart(self._successor)
+            self._succeed(self._successor)
             self._successor = ""
 
     def connected(self) -> None:
@@ -128,8 +130,13 @@ class Listener:
             self._subscriber.reconnect()
         else:
             self._first_epoch = self.tracker.epoch if self.tracker.linked else None
-            self.tracker.restart(why)
+            self._succeed(why)
         self.wake()
+
+    def _succeed(self, why: str) -> None:
+        """The newest connection is, or will be, with another engine process than the ones before."""
+        self.epoch_of_incarnation = self.tracker.epoch
+        self.tracker.restart(why)
 
     # Standing by.
 

@@ -81,7 +81,7 @@ class Stream:
         self._recovery = Recovery(self._tracker, tools, self.key, self.wake)
         listener.wake = self.wake
         if state is None:
-            self._open(Open(STAMP_NONE, 0, "first contact"), None)
+            self._open(self._anew("first contact"), None)
         else:
             self._attach(state)
 
@@ -144,7 +144,7 @@ class Stream:
                 self.check.see(stored)
         elif outcome.code == "NONE":
             self._log.warning("the stream is gone from Redis")
-            self._open(Open(STAMP_NONE, 0, "gone from Redis"), None)
+            self._open(self._anew("gone from Redis"), None)
         else:
             self._disagree(apply, outcome)
         self.wake()
@@ -206,6 +206,10 @@ class Stream:
         if state.incarnation and now and state.incarnation != now:
             self._tracker.restart(f"incarnation {state.incarnation} was followed by {now}")
         self.wake()
+
+    def _anew(self, why: str) -> Open:
+        """Begin where Redis knows nothing: with all that was heard of the engine that discovery names now."""
+        return Open(STAMP_NONE, self.listener.epoch_of_incarnation, why)
 
     def _open(self, plan: Open, life: str | None) -> None:
         self._opening = True

@@ -92,7 +92,10 @@ class Tracker:
 
     def disconnected(self) -> None:
         """The connection is gone; its batches were handed over before."""
-        self.linked = False
+        if self.linked:
+            # What comes next is of another connection, also for those who ask before that one is tried.
+            self.linked = False
+            self._begin()
 
     def arrive(self, seq: int, stamp: bytes, payload: bytes, at: float = 0.0) -> bool:
         """A live batch. False: it came before on this connection."""

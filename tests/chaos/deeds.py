@@ -22,9 +22,11 @@ def _engine(world: World) -> Engine:
 
 
 async def work(world: World) -> None:
-    """A few batches of any engine, now and then lost, doubled or unreadable."""
+    """A few batches of any engine that is up, now and then lost, doubled or unreadable."""
     chance, engine = world.chance, _engine(world)
     for _ in range(chance.randrange(1, 12)):
+        if not engine.up:
+            return
         kind = chance.random()
         names = [f"{chance.randrange(60)}" for _ in range(chance.randrange(1, 6))]
         options = {"lose": chance.random() < 0.01, "twice": chance.random() < 0.05}
@@ -46,6 +48,8 @@ async def restart_engine(world: World) -> None:
     """A new process at the old address; its clock may be set back, it may be past the old one's number."""
     chance = world.chance
     instance, _, rank = chance.choice(world.ranks())
+    if not all(r.engine.up for r in instance.ranks):
+        return
     silently = chance.choice([0, 0, 3, rank.engine.seq + chance.randrange(3)])
     later = chance.choice([100.0, 100.0, 0.0, -50.0])
     if instance.told:
@@ -67,7 +71,7 @@ async def cut(world: World) -> None:
         rank = chance.choice(found)
         assert rank.proxy is not None
         rank.proxy.cut()
-        if chance.random() < 0.7:
+        if chance.random() < 0.7 and rank.engine.up:
             await rank.engine.store("cut", f"{chance.randrange(60)}")
         await asyncio.sleep(chance.choice([0.0, 0.2, 1.0]))
         rank.proxy.mend()
@@ -236,8 +240,7 @@ async def storm(world: World, steps: int) -> list[str]:
 async def _work_beside(world: World) -> None:
     while True:
         await asyncio.sleep(0.1)
-        with contextlib.suppress(AssertionError):  # an engine that is just being restarted
-            await work(world)
+        await work(world)
 
 
 async def calm(world: World, seconds: float = 60.0) -> list[str]:

@@ -15,7 +15,7 @@ from collector.pool import PoolCollector
 from indexer.config import load
 from indexer.index.connect import connect
 from indexer.index.writer import IndexWriter
-from tests.fake_engine import Engine
+from tests.fake_engine import Engine, block
 from tests.fleet import Index, Process, agrees, collecting, hears_sigterm, settings, until
 from tests.ports import free_port
 from tests.servers import Server
@@ -27,9 +27,10 @@ def watched(server: Server, file: Path) -> dict[str, Any]:
     return settings(server, {}, discovery={"source": "file", "file": str(file), "grace": "300ms"})
 
 
-def list_engine(file: Path, engine: Engine) -> None:
+def list_engine(file: Path, engine: Engine, incarnation: str | None = None) -> None:
     new = file.with_suffix(".new")
-    new.write_text(json.dumps({"engines": [{"ip": IP, "ranks": [{"events": engine.url}]}]}))
+    listed = {"ip": IP, "incarnation": incarnation, "ranks": [{"events": engine.url}]}
+    new.write_text(json.dumps({"engines": [listed]}))
     new.replace(file)
 
 
@@ -51,6 +52,36 @@ async def test_an_engine_at_another_port_with_its_clock_behind_is_no_echo_of_the
             await after.store("x")
             await after.store("y")
             await agrees(index, IP, after)
+
+
+async def test_an_engine_of_long_ago_does_not_come_back_with_an_emptied_redis(
+    redis_server: Server, tmp_path: Path
+) -> None:
+    """A standby still has what the engine before said. Nothing but discovery tells the two apart: the number
+    at which the second one was heard first is the one that was due from the first."""
+    index, file = Index(redis_server), tmp_path / "engines.yaml"
+    async with Engine() as engine:
+        list_engine(file, engine, "a")
+        leader = Process(tmp_path, watched(redis_server, file))
+        try:
+            await until(index.leader)
+            async with collecting(tmp_path, watched(redis_server, file)):
+                await engine.heard(2)
+                await engine.store("a", "b")
+                await agrees(index, IP, engine)
+                await engine.restart(silently=1)
+                await engine.heard(2)
+                list_engine(file, engine, "b")
+                await until(lambda: index.stream(IP).get("incarnation") == "b")
+                await asyncio.sleep(1.5)  # the standby looks at the file, too
+                await engine.store("x")
+                await until(lambda: index.shown(IP) == {block("x")})
+                leader.kill()
+                redis_server.wipe()
+                await until(lambda: index.stream(IP).get("next") == 2)
+                assert index.shown(IP) == {block("x")}
+        finally:
+            leader.kill()
 
 
 async def test_a_loss_that_the_write_counter_hides_is_found(redis_server: Server, tmp_path: Path) -> None:

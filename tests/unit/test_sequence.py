@@ -4,8 +4,10 @@ import struct
 
 import pytest
 
+from collector.ingest.buffer import Buffer
 from collector.ingest.frames import END, SEQ_LIMIT, split
 from collector.ingest.sequence import Cursor, Verdict, judge
+from collector.ingest.tracker import Open, Take, Tracker
 from indexer.errors import DecodeError
 
 
@@ -75,3 +77,21 @@ def test_messages_are_read_from_the_right(parts: list[bytes]) -> None:
 def test_what_is_no_batch_is_refused(parts: list[bytes]) -> None:
     with pytest.raises(DecodeError):
         split(parts)
+
+
+def test_an_incarnation_told_right_after_a_loss_of_connection_is_not_the_lost_ones() -> None:
+    """The next connection was not even tried: what the last one said is of the engine before."""
+    tracker = Tracker(Buffer(100, 1 << 20), replay=False, vouched=True)
+    tracker.attach(Cursor("a"))
+    tracker.connecting()
+    tracker.connected()
+    tracker.arrive(0, at(1.0), b"")
+    tracker.arrive(1, at(2.0), b"")
+    assert isinstance(tracker.plan(), Take)
+    tracker.settle(Cursor("a", 2, at(2.0)))
+    tracker.disconnected()
+    tracker.restart("a was followed by b")
+    opening = tracker.plan()
+    assert isinstance(opening, Open)
+    tracker.opened(opening, Cursor("b", 0, opening.floor))
+    assert tracker.plan() is None
