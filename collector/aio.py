@@ -11,17 +11,25 @@ async def end(tasks: Iterable["asyncio.Task[None]"]) -> None:
     """Cancel tasks and wait until they are over, whatever they end with.
 
     A library that meets a cancellation in the middle of an error may raise the error in its place, and a loop
-    that lives through errors then goes on: so one that is still there is cancelled again.
+    that lives through errors then goes on: so one that is still there is cancelled again. Whoever calls this
+    may be cancelled meanwhile, again and again: that takes effect once the tasks are over.
     """
     all_tasks = set(tasks)
     left = {task for task in all_tasks if not task.done()}
+    cancelled = False
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
+        try:
+            _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
+        except asyncio.CancelledError:
+            cancelled = True
+            left = {task for task in left if not task.done()}
     for task in all_tasks:
         if not task.cancelled():
             task.exception()  # seen, so that nobody warns of it
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 async def until_first(*coroutines: Coroutine[Any, Any, None]) -> None:

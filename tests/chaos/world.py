@@ -104,11 +104,13 @@ class Redis:
 
 
 class World:
-    """Made from a seed; use `running`."""
+    """Made from a seed; use `running`. With an even one nothing is lost for ever: every engine can replay all
+    that it said, and Redis has memory. Then the index must be right, whatever it says of itself."""
 
     def __init__(self, tmp_path: Path, seed: int) -> None:
         self.tmp_path = tmp_path
         self.chance = random.Random(seed)
+        self.whole = seed % 2 == 0
         self.file = tmp_path / "engines.yaml"
         self.instances: dict[str, Instance] = {}
         self.gone: list[Instance] = []
@@ -161,10 +163,10 @@ class World:
 
     async def _rank(self, replay: bool, proxied: bool, rank: int) -> Rank:
         engine = Engine(
-            replay=replay,
+            replay=replay or self.whole,
             topic_in_replay=self.chance.random() < 0.5,
             rank=rank,
-            keep=self.chance.choice([20, 10_000]),
+            keep=10_000 if self.whole else self.chance.choice([20, 10_000]),
             clock=1_000_000.0 + 1000 * self._made,
         )
         await self._stack.enter_async_context(engine)
@@ -228,7 +230,7 @@ class World:
                 found.append(f"{name} is at {stream}")
             elif stream["state"] in ("lost", "connecting"):
                 found.append(f"{name} is {stream['state']}, and its engine can be reached")
-            elif stream["state"] not in MAY_DIFFER:
+            elif self.whole or stream["state"] not in MAY_DIFFER:
                 extra = index.shown(instance.ip, number) - engine.held
                 lacking = engine.held - index.shown(instance.ip, number)
                 if extra or lacking:
