@@ -134,14 +134,15 @@ class Query:
             chains = [question.blocks]
         hashed = monotonic()
         async with self._bounded(spent=located - start):
-            matches, streams, meta = await asyncio.gather(
-                pool.reader.lookup(chains, question.tiers, question.candidates),
-                pool.reader.streams(),
-                pool.reader.meta(),
+            matches, stats = await asyncio.gather(
+                pool.reader.lookup(chains, question.tiers, question.candidates), pool.reader.stats()
             )
         answered = monotonic()
-        instances = tuple(matches.instances if question.candidates is None else question.candidates)
-        wanted = set(instances)
+        streams = stats.streams
+        wanted = set(question.candidates or ())
+        if question.candidates is None:
+            wanted.update(matches.instances, (stream.key.ip for stream in streams))
+        instances = tuple(sorted(wanted) if question.candidates is None else question.candidates)
         by_instance: dict[str, list[StreamState]] = {}
         for stream in streams:
             if stream.key.ip in wanted:
@@ -154,7 +155,7 @@ class Query:
             instances=instances,
             matches=matches,
             streams=by_instance,
-            warnings=caveats(matches.age, by_instance, meta, question.block_size),
+            warnings=caveats(matches.age, by_instance, stats.meta, question.block_size),
             hash_seconds=hashed - located,
             redis_seconds=located - start + answered - hashed,
         )

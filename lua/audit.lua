@@ -6,6 +6,7 @@
 --          "blocks", tier, packed blocks                 each bit has an owner whose set knows the block
 --          "set", tier, slot, owner, packed blocks       each member has its bit; owner is a holder, or ""
 --                                                        for the set aside of a retired slot
+--          "keys", name, ...                             sets (names without the prefix) have an owner
 -- RETURNS  a list of findings, in words
 -- ERRORS   none
 -- COST     1 us a bit; keep pages at some hundred blocks
@@ -131,9 +132,23 @@ local function check_set(tier, slot, owner, list)
   end
 end
 
+local function check_keys(names)
+  for _, name in ipairs(names) do
+    local holder = string.match(name, '^holder:(.+)$')
+    local tier, slot = string.match(name, '^aside:(%w+):(%d+)$')
+    local owned = holder and redis.call('HEXISTS', P .. 'slots:' .. string.sub(holder, 1, 2), holder)
+      or tier and redis.call('SISMEMBER', P .. 'retired:' .. tier, slot)
+    if owned ~= 1 and redis.call('EXISTS', P .. name) == 1 then
+      report('key ' .. name .. ' belongs to nobody')
+    end
+  end
+end
+
 local packed = ARGV[#ARGV]
 if ARGV[1] == 'slots' then
   check_slots()
+elseif ARGV[1] == 'keys' then
+  check_keys({ unpack(ARGV, 2) })
 elseif #packed > RUN * WIDTH then
   return core.refuse('ERR', 'a page has at most ' .. RUN .. ' blocks')
 elseif ARGV[1] == 'blocks' then

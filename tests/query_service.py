@@ -1,7 +1,7 @@
 """The real query service as a child process, for tests: its own port, its own configuration file.
 
-    with start(tmp_path, redis_url) as service:
-        status, headers, body = service.post("/kv-cache/hit-rate", {...})
+with start(tmp_path, redis_url) as service:
+    status, headers, body = service.post("/kv-cache/hit-rate", {...})
 """
 
 import http.client

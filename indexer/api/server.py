@@ -61,7 +61,7 @@ async def serve(config: Config, sock: socket.socket, stop: asyncio.Event) -> Non
 @asynccontextmanager
 async def open_query(config: Config) -> AsyncIterator[Query]:
     """A query core over the configured Redis, with one client for all pools."""
-    client = await connect(config.redis)
+    client = await connect(config.redis, read=True)
     try:
         readers = {pool.name: IndexReader(client, pool.name, config.redis.timeout) for pool in config.pools}
         yield Query(build_pools(config.pools, readers), config.redis.timeout)

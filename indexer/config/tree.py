@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, structs
 
 from indexer.config.pool import BlockKey, Discovery, Pool
 from indexer.config.redis_url import RedisTarget, parse_redis_url, redacted
-from indexer.config.section import Positive, Section
+from indexer.config.section import Port, Positive, Section
 from indexer.config.units import Duration, parse_addr
 from indexer.errors import ConfigError
 
@@ -176,6 +176,15 @@ class IngestL1(Section, frozen=True):
     ] = "keep"
 
 
+class ExpectedRanks(Section, frozen=True):
+    """How many ranks store a part of each block, where that is not to be learnt from the keys (0: learnt)."""
+
+    tp: Annotated[
+        int, Meta(ge=0, description="Head or tensor-parallel ranks: smaller of TP and KV heads.")
+    ] = 0
+    pp: Annotated[int, Meta(ge=0, description="Pipeline-parallel ranks.")] = 0
+
+
 class IngestL3(Section, frozen=True):
     """Polling of Mooncake masters."""
 
@@ -196,6 +205,18 @@ class IngestL3(Section, frozen=True):
         Literal["all", "any"],
         Meta(description="A block counts on an instance with every rank's object of it there, or any."),
     ] = "all"
+    expected_ranks: ExpectedRanks = ExpectedRanks()
+    models: Annotated[
+        tuple[str, ...],
+        Meta(description="Models whose keys count, as the keys name them; empty: every model of the master."),
+    ] = ()
+    kv_events_port: Annotated[
+        Port,
+        Meta(
+            description="Port of a master's own KV events, if it was built with them: an event then makes "
+            "the next poll immediate. 0: off."
+        ),
+    ] = 0
 
 
 class Ingest(Section, frozen=True):

@@ -47,8 +47,6 @@ async def connect(cfg: Redis, *, read: bool = False) -> Any:
         return RedisCluster(
             startup_nodes=nodes,
             cluster_error_retry_attempts=0,
-            ssl=target.tls,
-            **_tls(cfg, target),
             **options,
         )
     if target.kind == "sentinel":

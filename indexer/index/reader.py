@@ -14,6 +14,8 @@ from indexer.index.scripts import Scripts, SlotsChangedError, bounded
 from indexer.index.slotmap import SlotMap
 from indexer.index.state import Stats, StreamState
 
+__all__ = ["IndexReader", "Matches"]
+
 _REFUSALS = 2
 """After so many changes of slots under one lookup the script is asked by names, which it never refuses."""
 

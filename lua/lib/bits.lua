@@ -64,9 +64,19 @@ local function memo(change, slot)
   end
 end
 
+-- Redis keeps a hash of up to 512 short fields as a list and searches it from the front, which makes a lookup
+-- in a small index several times slower. One long value, taken away again, turns it into a hash table for good.
+local function make_hash_table(hash)
+  redis.call('HSET', hash, 'long', string.rep(' ', 65))
+end
+
 -- Set the slot's bit in every block, after the set knows the block. Returns how many blocks were new.
 function bits.store(tier, holder, slot, packed)
   local hash, set, change, count = P .. 'blocks:' .. tier, P .. 'holder:' .. holder, memo(with, slot), 0
+  local small = packed ~= '' and redis.call('EXISTS', hash) == 0
+  if small then
+    make_hash_table(hash)
+  end
   bits.runs(packed, function(list)
     local maps = redis.call('HMGET', hash, unpack(list))
     local fresh, changes, n = {}, {}, 0
@@ -83,6 +93,9 @@ function bits.store(tier, holder, slot, packed)
       count = count + n
     end
   end)
+  if small then
+    redis.call('HDEL', hash, 'long')
+  end
   return count
 end
 

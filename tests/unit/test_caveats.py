@@ -25,7 +25,9 @@ def test_a_stream_in_trouble_is_named(state: str) -> None:
 
 
 def test_a_mismatch_tells_its_cause() -> None:
-    assert "seed: engine seems to use another" in said(stream("mismatch", cause="seed: engine seems to use another"))
+    assert "seed: engine seems to use another" in said(
+        stream("mismatch", cause="seed: engine seems to use another")
+    )
     assert "blockKey" in said(stream("mismatch"))
 
 
@@ -34,7 +36,9 @@ def test_the_pools_mismatch_is_told() -> None:
 
 
 def test_another_block_size_is_told() -> None:
-    assert "block_size 16 was asked, but engines told 32, 128" in said(stream(block_size=128), stream(block_size=32))
+    assert "block_size 16 was asked, but engines told 32, 128" in said(
+        stream(block_size=128), stream(block_size=32)
+    )
 
 
 def test_cold_and_stale_are_told_apart() -> None:

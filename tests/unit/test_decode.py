@@ -12,9 +12,13 @@ from indexer.blocks import block_of_int, unpack
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(
-        st.sampled_from(["server_ip", "body", "token_ids", "block_size", "cache_salt", "x"]), inner, max_size=5
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["server_ip", "body", "token_ids", "block_size", "cache_salt", "x"]),
+            inner,
+            max_size=5,
+        )
     ),
     max_leaves=12,
 )
@@ -47,7 +51,20 @@ def test_a_block_is_the_same_as_hex_and_as_signed_or_unsigned_integer(value: int
 
 @pytest.mark.parametrize(
     "wrong",
-    [1 << 64, -(1 << 63) - 1, "12", "0x00000000000000ab", "g" * 16, "1" * 17, "٣" * 16, "", 1.0, None, True, []],
+    [
+        1 << 64,
+        -(1 << 63) - 1,
+        "12",
+        "0x00000000000000ab",
+        "g" * 16,
+        "1" * 17,
+        "٣" * 16,
+        "",
+        1.0,
+        None,
+        True,
+        [],
+    ],
 )
 def test_what_is_no_block_is_refused(wrong: object) -> None:
     with pytest.raises(BadRequestError, match=r"block_hashes"):
