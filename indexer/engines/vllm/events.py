@@ -159,22 +159,21 @@ def _event(raw: object, skipped: Counter[str]) -> Event:
     if not fields.keys() <= known:
         skipped[UNKNOWN_FIELD] += len(fields.keys() - known)
     if tag == "BlockStored":
-        return _stored(fields)
+        return _stored(fields, skipped)
     if tag == "BlockRemoved":
-        return _removed(fields)
+        return _removed(fields, skipped)
     # It tells neither medium nor group: the whole device pool of this publisher, and nothing else.
     return Cleared(("l1",))
 
 
-def _stored(fields: dict[object, Any]) -> Stored:
+def _stored(fields: dict[object, Any], skipped: Counter[str]) -> Stored:
     tier = _tier(fields)
-    group = _group(fields)
+    group = _group(fields, skipped)
     kind = fields.get("kv_cache_spec_kind")
-    if kind is None or kind == "unknown":
-        counts = group == 0
-    else:
-        counts = kind in _FULL_ATTENTION if type(kind) is str else False
-    if not counts:
+    if kind is not None and type(kind) is not str:
+        skipped[UNKNOWN_FIELD] += 1
+        kind = None
+    if group != 0 if kind in (None, "unknown") else kind not in _FULL_ATTENTION:
         raise _Skip(OTHER_GROUP)
     hashes = _list(fields.get("block_hashes"))
     parent = fields.get("parent_block_hash")
@@ -197,9 +196,9 @@ def _stored(fields: dict[object, Any]) -> Stored:
     )
 
 
-def _removed(fields: dict[object, Any]) -> Removed:
+def _removed(fields: dict[object, Any], skipped: Counter[str]) -> Removed:
     # A removal tells no kind of group. Where the group does not count nothing was stored: it removes nothing.
-    return Removed(_tier(fields), _group(fields), _packed(_list(fields.get("block_hashes"))))
+    return Removed(_tier(fields), _group(fields, skipped), _packed(_list(fields.get("block_hashes"))))
 
 
 def _tier(fields: dict[object, Any]) -> str:
@@ -217,13 +216,13 @@ def _tier(fields: dict[object, Any]) -> str:
     raise _Skip(FOREIGN_MEDIUM)
 
 
-def _group(fields: dict[object, Any]) -> int:
+def _group(fields: dict[object, Any], skipped: Counter[str]) -> int:
     group = fields.get("group_idx")
-    if group is None:
-        return 0
-    if type(group) is not int or group < 0:
-        raise _Skip(MALFORMED)
-    return group
+    if type(group) is int and group >= 0:
+        return group
+    if group is not None:  # in an array, some later release may mean another field by this place
+        skipped[UNKNOWN_FIELD] += 1
+    return 0
 
 
 def _list(value: object) -> list[Any]:
