@@ -7,8 +7,11 @@ from indexer.errors import ConfigError
 __all__ = ["EngineTarget", "Gone", "Master", "Rank", "Snapshot", "Source", "source"]
 
 
-def source(cfg: Discovery) -> Source:
-    """The source that `cfg` names; raises ConfigError when it can't be had here."""
+def source(cfg: Discovery, scheme: str = "http") -> Source:
+    """The source that `cfg` names; raises ConfigError when it can't be had here.
+
+    `scheme` (`ingest.l3.scheme`) is for masters of which only the address is discovered.
+    """
     # Imported where chosen: a Kubernetes client is not needed for a list in a file.
     if cfg.source == "static":
         from collector.discovery.static import StaticSource
@@ -18,4 +21,11 @@ def source(cfg: Discovery) -> Source:
         from collector.discovery.file import FileSource
 
         return FileSource(cfg.file, cfg.refresh_interval)
-    raise ConfigError(f"discovery.source: {cfg.source!r} is not available; allowed here: static, file")
+    try:
+        from collector.discovery.kubernetes import KubernetesSource
+    except ImportError as error:
+        raise ConfigError(
+            f'discovery.source "kubernetes" needs an extra ({error.name} is missing): '
+            "pip install 'cache-indexer[kubernetes]'"
+        ) from None
+    return KubernetesSource(cfg, scheme)

@@ -14,10 +14,10 @@ from indexer.config.units import parse_addr
 T = TypeVar("T")
 
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?([.+-]?[a-z0-9.+-]*)?")
+_VERSION = re.compile(r"([0-9]+)\.([0-9]+)(\.[0-9]+)?([.+-]?[a-z0-9.+-]*)?")
 _INSTANCE = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
-_ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})|ipc://.+")
-_HTTP = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(\d{1,5}))?/?")
+_ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})|ipc://.+")
+_HTTP = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?/?")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?" + _LABEL_VALUE.pattern)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
@@ -147,8 +147,12 @@ def _discovery(discovery: Discovery, path: str) -> None:
         raise WrongValueError(f"{path}.static", f'is given, but {path}.source is "{discovery.source}"')
     check_static(discovery.static, f"{path}.static")
     _labels(discovery.labels, f"{path}.labels")
+    for key, name in (("dpSizeKey", discovery.vllm.dp_size_key), ("dpIndexKey", discovery.vllm.dp_index_key)):
+        if name:
+            _label_key(f"{path}.vllm.{key}", name)
     for key, name in (
         ("vllm.zmqPortName", discovery.vllm.zmq_port_name),
+        ("vllm.replayPortName", discovery.vllm.replay_port_name),
         ("mooncakeMaster.httpPortName", discovery.mooncake_master.http_port_name),
         ("mooncakeMaster.rpcPortName", discovery.mooncake_master.rpc_port_name),
     ):
@@ -159,16 +163,20 @@ def _discovery(discovery: Discovery, path: str) -> None:
 def _labels(labels: Labels, path: str) -> None:
     for key, name in (
         ("engineKey", labels.engine_key),
-        ("pdRoleKey", labels.pd_role_key),
+        ("pdRoleKey", labels.pd_role_key or labels.engine_key),
         ("kvManagerKey", labels.kv_manager_key),
     ):
-        if not _LABEL_KEY.fullmatch(name):
-            raise _wrong(f"{path}.{key}", name, "a Kubernetes label key such as openfuyao.com/engine")
+        _label_key(f"{path}.{key}", name)
     values = [("engineValue", labels.engine_value), ("kvManagerValue", labels.kv_manager_value)]
     values += [(f"pdRoleValue[{i}]", value) for i, value in enumerate(labels.pd_role_value)]
     for key, value in values:
         if not _LABEL_VALUE.fullmatch(value):
             raise _wrong(f"{path}.{key}", value, "a Kubernetes label value")
+
+
+def _label_key(path: str, name: str) -> None:
+    if not _LABEL_KEY.fullmatch(name):
+        raise _wrong(path, name, "a Kubernetes label key such as openfuyao.com/engine")
 
 
 def _claims(discovery: Discovery) -> Iterable[tuple[object, str]]:
@@ -178,8 +186,10 @@ def _claims(discovery: Discovery) -> Iterable[tuple[object, str]]:
     elif discovery.source == "kubernetes":
         labels = discovery.labels
         engines = (labels.engine_key, labels.engine_value, labels.pd_role_key)
-        for role in labels.pd_role_value:
-            selector = f"{labels.engine_key}={labels.engine_value}, {labels.pd_role_key}={role}"
+        for role in labels.pd_role_value if labels.pd_role_key else ("",):
+            selector = f"{labels.engine_key}={labels.engine_value}"
+            if role:
+                selector += f", {labels.pd_role_key}={role}"
             yield (discovery.namespace, *engines, role), f"the pod selector {selector}"
     for engine in discovery.static.engines:
         yield ("ip", engine.ip), f"engine {engine.ip}"

@@ -36,6 +36,8 @@ def convert(raw: object, section: type[S], path: str = "") -> S:
         return msgspec.convert(data, section, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise _explained(str(error), data, section, path) from None
+    except UnicodeEncodeError:  # a byte of the command line that is no UTF-8
+        raise WrongValueError(path, "a text is no valid Unicode") from None
 
 
 def shown(value: object, secret: bool = False) -> str:

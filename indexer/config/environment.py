@@ -47,6 +47,10 @@ def overrides(env: Mapping[str, str], keys: Iterable[Key]) -> Iterator[tuple[Key
 
 def _parsed(text: str, annotation: Any, name: str) -> Any:
     """Text stays as it is, so that a seed of 00 stays one; anything else is read as YAML."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise WrongValueError("", f"{name}: the value is no valid UTF-8") from None
     base, _ = unwrap(annotation)
     if NoneType in get_args(base):
         return None if text == "null" else text

@@ -41,9 +41,9 @@ def load(
             _put(raw, key.path, value)
             origin[key.path] = f"environment variable {variable}"
         for name, value in (overrides or {}).items():
+            origin[name] = "option"
             _known(name)
             _put(raw, name, value)
-            origin[name] = "option"
         return _resolved(raw, env.get("POD_NAMESPACE", ""))
     except WrongValueError as error:
         place = _origin(error.path, origin) or (str(file) if file.exists() else "")

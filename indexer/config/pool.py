@@ -74,9 +74,9 @@ class Labels(Section, frozen=True):
 
     engine_key: Annotated[Text, Meta(description="Label key of engine pods.")] = "openfuyao.com/engine"
     engine_value: Annotated[Text, Meta(description="Its value.")] = "vllm"
-    pd_role_key: Annotated[Text, Meta(description="Label key of an engine pod's role.")] = (
-        "openfuyao.com/pdRole"
-    )
+    pd_role_key: Annotated[
+        str, Meta(description="Label key of an engine pod's role; empty: every role counts.")
+    ] = "openfuyao.com/pdRole"
     pd_role_value: Annotated[
         tuple[str, ...], Meta(description="Roles that count; one text or a list.", min_length=1)
     ] = ("prefill", "aggregate")
@@ -87,9 +87,26 @@ class Labels(Section, frozen=True):
 
 
 class VllmPorts(Section, frozen=True):
-    """How an engine pod names its ports."""
+    """How an engine pod names its ports, and how many data-parallel ranks are in it."""
 
     zmq_port_name: Annotated[Text, Meta(description="Container port of the KV events.")] = "zmq-pub"
+    replay_port_name: Annotated[
+        Text, Meta(description="Container port of the replay socket; an engine may have none.")
+    ] = "zmq-replay"
+    dp_size: Annotated[
+        int,
+        Meta(ge=1, le=256, description="Data-parallel ranks in a pod; rank r is at the named port + r."),
+    ] = 1
+    dp_size_key: Annotated[
+        str, Meta(description="Annotation or label by which a pod tells its own number; empty: none.")
+    ] = "cache-indexer/dpSize"
+    dp_index_key: Annotated[
+        str,
+        Meta(
+            description="Annotation or label with the pod's number in a group that shares one numbering of "
+            "ranks: its first rank is that times its number of ranks; empty: every pod begins at 0."
+        ),
+    ] = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
 class MooncakeMaster(Section, frozen=True):
@@ -110,6 +127,13 @@ class Discovery(Section, frozen=True):
     ] = "kubernetes"
     namespace: Annotated[
         str, Meta(description="Kubernetes namespace to look in; empty: `POD_NAMESPACE` of the environment.")
+    ] = ""
+    kubeconfig: Annotated[
+        str,
+        Meta(
+            description="kubeconfig file; empty: the pod's service account, or what `KUBECONFIG` of the "
+            "environment names."
+        ),
     ] = ""
     file: Annotated[str, Meta(description="File with what `discovery.static` would hold.")] = ""
     static: Static = Static()

@@ -11,7 +11,7 @@ FORMS = (
     "redis+sentinel://h1:26379,h2:26379/service/db, redis+cluster://h1:6379,h2:6379, or embedded"
 )
 _SCHEME = re.compile(r"(redis|rediss|unix|rediss?\+sentinel|rediss?\+cluster)://(.*)", re.DOTALL)
-_NODE = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::(\d{1,5}))?")
+_NODE = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
 
 
 class RedisTarget(Struct, frozen=True):

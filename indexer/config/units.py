@@ -2,9 +2,11 @@
 
 import re
 
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")  # ms before m, or "5ms" would be 5 minutes
+_PART = re.compile(
+    r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|µs|ns|m|s)"
+)  # ms before m, or "5ms" would be 5 minutes
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_ADDR = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>\d{1,5})")
+_ADDR = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})")
 
 LONGEST = 30 * 24 * 3600.0
 """No duration of the configuration may be longer (seconds): beyond it a typing error is more likely."""
@@ -20,7 +22,7 @@ class Duration(float):
             raise ValueError(f'is a bare number; write a duration with its unit, such as "{text}s"')
         if not isinstance(text, str):
             raise ValueError('is not a duration; write one such as "10s", "500ms" or "1m30s"')
-        if re.fullmatch(r"\d+(\.\d*)?", text):
+        if re.fullmatch(r"[0-9]+(\.[0-9]*)?", text):
             raise ValueError(f'is a bare number; write a duration with its unit, such as "{text}s"')
         seconds, end = 0.0, 0
         for part in _PART.finditer(text):

@@ -11,6 +11,13 @@ from indexer.errors import ConfigError
 class _Loader(yaml.SafeLoader):
     """Of a key that stands twice, plain YAML loaders silently take the last."""
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        text = super().construct_scalar(node)
+        if isinstance(text, str) and not text.isascii():
+            # JSON writes a character beyond U+FFFF as two halves, which YAML leaves apart.
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        return text
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:

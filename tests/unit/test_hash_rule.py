@@ -50,6 +50,16 @@ def test_pickle_chain_equals_the_rule_as_written_down(tokens, size, seed, salt) 
     assert rule.digests(Prompt(tokens, size, cache_salt=salt)) == expected
 
 
+@pytest.mark.parametrize("dialect", ["0.18.0", "0.33.0"])
+def test_pickle_does_not_see_whether_equal_texts_are_one_object(dialect: str) -> None:
+    text = "same text"
+    rule = VllmHashRule("sha256", "0", dialect)
+    other = "".join(list(text))
+    assert rule.digests(Prompt([1], 1, cache_salt=text, lora_name=text, lora_path="/p")) == rule.digests(
+        Prompt([1], 1, cache_salt=text, lora_name=other, lora_path="/p")
+    )
+
+
 VALUES = st.recursive(
     st.none() | TEXT | st.binary(max_size=300) | st.integers(-(2**64), 2**64 - 1),
     lambda inner: st.lists(inner, max_size=30).map(tuple),

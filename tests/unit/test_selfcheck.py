@@ -174,6 +174,19 @@ def test_lora_from_0_31_on_cannot_be_checked() -> None:
     assert verdict.cause.startswith("dialect: ")
 
 
+def test_a_lora_name_is_not_taken_for_a_salt() -> None:
+    rule = VllmHashRule("sha256_cbor", "0", "0.33.0")
+    prompt = Prompt([1], 1, lora_name="l", lora_path="/p")
+    assert VllmChecker(rule).check(stored(rule, prompt, extra_keys=[["l"]], lora_name="l")) is None
+
+
+def test_a_parent_of_several_fine_digests_counts_by_the_last() -> None:
+    rule = VllmHashRule("sha256_cbor", "0")
+    one, two, three = rule.digests(Prompt([1, 2, 3], 1))
+    event = Stored("l1", 0, three[-8:].hex(), one + two, (three,), [3], 1, [None])
+    assert VllmChecker(rule).check(event) == Verdict(True)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

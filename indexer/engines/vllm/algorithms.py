@@ -5,7 +5,7 @@ import pickle
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -15,8 +15,14 @@ from indexer.engines.vllm import cbor
 from indexer.engines.vllm.extra_keys import Extra
 from indexer.errors import HashError
 
-Digest = Callable[[bytes], bytes]
-Chain = Callable[[Digest, bytes, NDArray[Any], int, Sequence[Extra] | None], list[bytes]]
+
+class _Hash(Protocol):
+    def digest(self) -> bytes: ...
+
+
+# hashlib's and xxhash's own constructors: a wrapper around them would cost a Python call for every block.
+New = Callable[[bytes], _Hash]
+Chain = Callable[[New, bytes, NDArray[Any], int, Sequence[Extra] | None], list[bytes]]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -25,7 +31,7 @@ class Algorithm(Struct, frozen=True):
     """One hash algorithm."""
 
     name: str
-    digest: Digest
+    new: New
     size: int
     """Bytes of a digest."""
     cryptographic: bool
@@ -35,7 +41,7 @@ class Algorithm(Struct, frozen=True):
 
     def none_hash(self, seed: str) -> bytes:
         """The parent of a prompt's first block. Raises HashError when the seed is not Unicode text."""
-        return self.digest(_encodable("seed", self.serialise, seed))
+        return self.new(_encodable("seed", self.serialise, seed)).digest()
 
     def chain(
         self, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
@@ -47,7 +53,7 @@ class Algorithm(Struct, frozen=True):
         """
         if len(ids) < block_size:
             return []
-        return _encodable("extra key", self.run, self.digest, parent, ids, block_size, extras)
+        return _encodable("extra key", self.run, self.new, parent, ids, block_size, extras)
 
 
 def _encodable(what: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -58,7 +64,7 @@ def _encodable(what: str, function: Callable[P, T], *args: P.args, **kwargs: P.k
 
 
 def _cbor_chain(
-    digest: Digest, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
+    new: New, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
 ) -> list[bytes]:
     count = len(ids) // block_size
     data, ends = cbor.encode_blocks(ids[: count * block_size], block_size)
@@ -68,7 +74,7 @@ def _cbor_chain(
     digests: list[bytes] = []
     start = 0
     for end, key in zip(ends, keys, strict=False):
-        parent = digest(b"".join((opening, parent, head, data[start:end], key)))
+        parent = new(b"".join((opening, parent, head, data[start:end], key))).digest()
         if not digests:  # an overridden NONE_HASH may have another length than a digest
             opening = b"\x83" + cbor.bytes_head(len(parent))
         digests.append(parent)
@@ -81,29 +87,25 @@ def _pickle(value: object) -> bytes:
 
 
 def _pickle_chain(
-    digest: Digest, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
+    new: New, parent: bytes, ids: NDArray[Any], block_size: int, extras: Sequence[Extra] | None
 ) -> list[bytes]:
     tokens = ids.tolist()
     digests = []
     for block in range(len(tokens) // block_size):
         run = tuple(tokens[block * block_size : (block + 1) * block_size])
-        parent = digest(_pickle((parent, run, None if extras is None else extras[block])))
+        parent = new(_pickle((parent, run, None if extras is None else extras[block]))).digest()
         digests.append(parent)
     return digests
 
 
-def _sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _xxh3_128() -> Digest:
+def _xxh3_128() -> New:
     try:
         import xxhash
     except ImportError:
         raise HashError(
             "prefixCachingHashAlgo: xxhash and xxhash_cbor need pip install 'cache-indexer[xxhash]'"
         ) from None
-    return xxhash.xxh3_128_digest
+    return xxhash.xxh3_128
 
 
 NAMES = ("sha256_cbor", "sha256", "xxhash_cbor", "xxhash")
@@ -115,10 +117,10 @@ def algorithm(name: str) -> Algorithm:
     if name not in NAMES:
         raise HashError(f"prefixCachingHashAlgo: {name!r} is unknown; known: {', '.join(NAMES)}")
     cryptographic = name.startswith("sha256")
-    digest, size = (_sha256, 32) if cryptographic else (_xxh3_128(), 16)
+    new, size = (hashlib.sha256, 32) if cryptographic else (_xxh3_128(), 16)
     if name.endswith("_cbor"):
-        return Algorithm(name, digest, size, cryptographic, cbor.encode, _cbor_chain)
-    return Algorithm(name, digest, size, cryptographic, _pickle, _pickle_chain)
+        return Algorithm(name, new, size, cryptographic, cbor.encode, _cbor_chain)
+    return Algorithm(name, new, size, cryptographic, _pickle, _pickle_chain)
 
 
 def as_ids(token_ids: Sequence[int]) -> NDArray[Any]:

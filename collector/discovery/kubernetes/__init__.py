@@ -1,0 +1,5 @@
+"""Discovery through the Kubernetes API. Needs the extra `kubernetes`."""
+
+from collector.discovery.kubernetes.source import KubernetesSource
+
+__all__ = ["KubernetesSource"]

@@ -1,0 +1,1 @@
+"""Against a real Kubernetes API server, built from source by `make kube`."""
