@@ -7,13 +7,14 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check docs format clean
+.PHONY: help demo test test-all check docs golden format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
 	@echo "make test      the tests, under ten minutes"
 	@echo "make test-all  those and the slow ones"
 	@echo "make check     ruff, mypy, luacheck"
+	@echo "make golden    the chart's rendered manifests, to be compared with git diff"
 	@echo "make docs      docs/configuration.md, from the code"
 	@echo "make format    lay out the code"
 	@echo "make clean     remove .venv and caches"
@@ -49,6 +50,10 @@ check: $(STAMP)
 	else \
 	  echo "lua/ is not checked: luacheck is missing (Debian: apt-get install lua-check)"; \
 	fi
+
+# What the chart renders for named values, to be read as a diff.
+golden: $(STAMP)
+	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/chart/test_manifests.py
 
 docs: $(STAMP)
 	$(BIN)/python -m indexer.config.reference > docs/configuration.md
