@@ -14,7 +14,9 @@
 -- include: bits
 
 local P = core.prefix
-local tier, slot, cursor = ARGV[2], ARGV[3], ARGV[4]
+local tier, slot, cursor, budget = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local SLOT_COST = 20
+local cleared, freed = 0, 0
 
 local refused = core.fence(ARGV[1])
 if refused then
@@ -29,30 +31,41 @@ local function pending()
   return n
 end
 
-if tier == '' or redis.call('SISMEMBER', P .. 'retired:' .. tier, slot) == 0 then
-  slot = false
-  for _, name in ipairs(core.tiers) do
-    slot = slot or redis.call('SRANDMEMBER', P .. 'retired:' .. name)
-    tier = name
-    if slot then
-      break
-    end
+-- Stay with the slot as long as it is retired, else take any. False: none is left.
+local function choose()
+  if slot ~= '' and redis.call('SISMEMBER', P .. 'retired:' .. tier, slot) == 1 then
+    return true
   end
   cursor = '0'
+  for _, name in ipairs(core.tiers) do
+    local any = redis.call('SRANDMEMBER', P .. 'retired:' .. name)
+    if any then
+      tier, slot = name, any
+      return true
+    end
+  end
+  tier, slot = '', ''
+  return false
 end
-if not slot then
-  return { tonumber(redis.call('GET', P .. 'rev') or 0), '', '', '0', 0, 0, 0 }
+
+local function step()
+  local aside = P .. 'aside:' .. tier .. ':' .. slot
+  local page = redis.call('SSCAN', aside, cursor, 'COUNT', budget)
+  cleared = cleared + bits.remove(tier, aside, tonumber(slot), table.concat(page[2]))
+  cursor = page[1]
+  budget = budget - SLOT_COST - #page[2]
+  if redis.call('EXISTS', aside) == 0 then
+    redis.call('SREM', P .. 'retired:' .. tier, slot)
+    redis.call('ZADD', P .. 'free:' .. tier, slot, slot)
+    freed = freed + 1
+  end
 end
 
 core.needs_no_memory()
-local aside = P .. 'aside:' .. tier .. ':' .. slot
-local page = redis.call('SSCAN', aside, cursor, 'COUNT', ARGV[5])
-local cleared = bits.remove(tier, aside, tonumber(slot), table.concat(page[2]))
-local freed = 0
-if redis.call('EXISTS', aside) == 0 then
-  redis.call('SREM', P .. 'retired:' .. tier, slot)
-  redis.call('ZADD', P .. 'free:' .. tier, slot, slot)
-  freed = 1
+local worked = false
+while budget > 0 and choose() do
+  worked = true
+  step()
 end
-local rev = core.moved(core.now())
-return { rev, tier, slot, page[1], cleared, freed, pending() }
+local rev = worked and core.moved(core.now()) or tonumber(redis.call('GET', P .. 'rev') or 0)
+return { rev, tier, slot, cursor, cleared, freed, pending() }

@@ -73,10 +73,6 @@ class _Check:
 
     async def _bitmaps(self, tier: str) -> None:
         async for page in self._pages("HSCAN", self._keys.blocks(tier)):
-            items = (
-                fields.items() if isinstance(fields, dict) else zip(fields[::2], fields[1::2], strict=True)
-            )
-            page = dict(items)
             self._blocks += len(page)
             self._bits += sum(int.from_bytes(bitmap).bit_count() for bitmap in page.values())
             odd = [name for name in page if len(name) != WIDTH]
