@@ -1,4 +1,5 @@
 """Asks the service at $URL about two addresses and checks that the answer is one to that question."""
+
 import json
 import os
 import urllib.request

@@ -5,7 +5,7 @@
 set -eu
 umask 077
 
-# The server wants digests; the passwords themselves stand in no file but the Secret's.
+# The server wants digests, so the passwords of its users stand in no file but the Secret's.
 cp "$CONFIG/users.acl" "$RUN/users.acl"
 for user in collector query replica; do
   if [ -f "$PASSWORDS/$user" ]; then
@@ -22,7 +22,7 @@ if [ -n "${PRIMARY:-}" ] && [ "${POD_NAME##*-}" != 0 ]; then
   cat >>"$RUN/redis.conf" <<EOF
 replicaof $PRIMARY 6379
 masteruser replica
-masterauth $(cat "$PASSWORDS/replica")
+masterauth "$(sed 's/[\\"]/\\&/g' "$PASSWORDS/replica")"
 EOF
 fi
 
