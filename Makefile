@@ -7,7 +7,7 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check docs golden format clean
+.PHONY: help demo test test-all check docs golden image format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-all  those and the slow ones"
 	@echo "make check     ruff, mypy, luacheck"
 	@echo "make golden    the chart's rendered manifests, to be compared with git diff"
+	@echo "make image     the container image (needs buildah)"
 	@echo "make docs      docs/configuration.md, from the code"
 	@echo "make format    lay out the code"
 	@echo "make clean     remove .venv and caches"
@@ -54,6 +55,11 @@ check: $(STAMP)
 # What the chart renders for named values, to be read as a diff.
 golden: $(STAMP)
 	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/chart/test_manifests.py
+
+# The container image, by buildah; `make image BASE=docker.io/library/python:3.11-slim-bookworm` where there is
+# a registry.
+image:
+	image/build.sh
 
 docs: $(STAMP)
 	$(BIN)/python -m indexer.config.reference > docs/configuration.md
