@@ -14,7 +14,7 @@ RUN python3 -m venv /build \
 # Wheels only: a dependency that would have to be compiled ends the build. The environment has no pip of its own.
 RUN python3 -m venv --without-pip /opt/cache-indexer \
  && /build/bin/pip --python /opt/cache-indexer/bin/python install --no-cache-dir --only-binary :all: \
-      "$(echo /wheels/cache_indexer-*.whl)[embedded,xxhash]"
+      "$(echo /wheels/cache_indexer-*.whl)[embedded,kubernetes,xxhash]"
 
 FROM ${BASE}
 ARG VERSION=0.1.0

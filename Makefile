@@ -7,7 +7,7 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check docs golden image format clean
+.PHONY: help demo test test-all check tools kube image golden docs format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
@@ -16,6 +16,8 @@ help:
 	@echo "make check     ruff, mypy, luacheck"
 	@echo "make golden    the chart's rendered manifests, to be compared with git diff"
 	@echo "make image     the container image (needs buildah)"
+	@echo "make tools     helm and kubectl, into .tools/bin"
+	@echo "make kube      build a Kubernetes control plane for tests/cluster (needs Go; minutes, once)"
 	@echo "make docs      docs/configuration.md, from the code"
 	@echo "make format    lay out the code"
 	@echo "make clean     remove .venv and caches"
@@ -60,6 +62,13 @@ golden: $(STAMP)
 # a registry.
 image:
 	image/build.sh
+
+tools: $(STAMP)
+	@$(BIN)/python tests/cluster/tools.py
+
+# Into $KVI_KUBE_CACHE, by default ~/.cache/cache-indexer/kube.
+kube:
+	@$(PYTHON) tests/cluster/binaries.py
 
 docs: $(STAMP)
 	$(BIN)/python -m indexer.config.reference > docs/configuration.md

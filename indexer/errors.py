@@ -14,7 +14,15 @@ class ConfigError(CacheIndexerError):
 
 
 class HashError(CacheIndexerError):
-    """A block hash cannot be computed: unknown algorithm or dialect, missing extra, bad token id."""
+    """A block hash cannot be computed: unknown algorithm or dialect, missing extra, bad token id.
+
+    `field` names what is wrong in the hash rule's own terms (engine, algo, seed, dialect, token_ids, ...).
+    """
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+        self.why = why
 
 
 class DecodeError(CacheIndexerError):

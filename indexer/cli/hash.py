@@ -71,7 +71,7 @@ def _rule(algo: str, seed: str | None, dialect: str, none_hash: str | None) -> V
     if none_hash is None:
         return VllmHashRule(algo, seed, dialect)
     if not re.fullmatch(r"([0-9a-fA-F]{2})*", none_hash):
-        raise HashError(f"none_hash: {none_hash!r} is not a hex string of whole bytes")
+        raise HashError("none_hash", f"{none_hash!r} is not a hex string of whole bytes")
     return VllmHashRule(algo, seed, dialect, bytes.fromhex(none_hash))
 
 

@@ -10,11 +10,12 @@ from indexer.config.pool import BlockKey, Discovery, Labels, Pool, Static
 from indexer.config.redis_url import parse_redis_url
 from indexer.config.tree import Collector, Config, Http, Redis
 from indexer.config.units import parse_addr
+from indexer.engines import engine as engine_of
+from indexer.errors import HashError
 
 T = TypeVar("T")
 
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_VERSION = re.compile(r"([0-9]+)\.([0-9]+)(\.[0-9]+)?([.+-]?[a-z0-9.+-]*)?")
 _INSTANCE = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
 _ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})|ipc://.+")
 _HTTP = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?/?")
@@ -22,8 +23,8 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?" + _LABEL_VALUE.pattern)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 
-SEED_FOR_UNSET_SINCE = (0, 29)
-"""The first engine version whose hashes are reproducible when PYTHONHASHSEED is unset."""
+_HASH_FIELDS = {"algo": "prefixCachingHashAlgo", "seed": "pythonHashSeed"}
+"""Keys of `blockKey` that a hash rule calls otherwise."""
 
 
 def check(config: Config) -> None:
@@ -118,24 +119,11 @@ def _redis(redis: Redis, path: str) -> None:
 
 
 def _block_key(block_key: BlockKey, path: str) -> None:
-    version = _VERSION.fullmatch(block_key.dialect)
-    if block_key.dialect != "auto" and version is None:
-        raise _wrong(f"{path}.dialect", block_key.dialect, 'auto, or an engine version such as "0.18.0"')
-    if block_key.python_hash_seed is not None:
-        return
-    where = f"{path}.pythonHashSeed"
-    if block_key.prefix_caching_hash_algo.startswith("xxhash"):
-        raise WrongValueError(
-            where,
-            f"null does not go with {block_key.prefix_caching_hash_algo}: engines with PYTHONHASHSEED unset "
-            "then draw a random seed; set it there and here",
-        )
-    if version is not None and (int(version[1]), int(version[2])) < SEED_FOR_UNSET_SINCE:
-        raise WrongValueError(
-            where,
-            f"null does not go with dialect {block_key.dialect}: before 0.29 engines with PYTHONHASHSEED "
-            "unset draw a random seed; set it there and here",
-        )
+    # The engine knows which algorithms, seeds and dialects go together.
+    try:
+        engine_of(block_key)
+    except HashError as error:
+        raise WrongValueError(f"{path}.{_HASH_FIELDS.get(error.field, error.field)}", error.why) from None
 
 
 def _discovery(discovery: Discovery, path: str) -> None:

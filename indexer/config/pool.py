@@ -11,7 +11,7 @@ from indexer.config.units import Duration
 class BlockKey(Section, frozen=True):
     """How the pool's engines name blocks. Must equal their settings, on every engine."""
 
-    engine: Annotated[Literal["vllm"], Meta(description="Whose hash rule and event dialect.")] = "vllm"
+    engine: Annotated[Text, Meta(description="Whose hash rule and event dialect: `vllm`.")] = "vllm"
     python_hash_seed: Annotated[
         str | None,
         Meta(
@@ -20,8 +20,11 @@ class BlockKey(Section, frozen=True):
         ),
     ] = "0"
     prefix_caching_hash_algo: Annotated[
-        Literal["sha256_cbor", "sha256", "xxhash_cbor", "xxhash"],
-        Meta(description="The engines' `--prefix-caching-hash-algo`."),
+        Text,
+        Meta(
+            description="The engines' `--prefix-caching-hash-algo`: "
+            "`sha256_cbor`, `sha256`, `xxhash_cbor` or `xxhash`."
+        ),
     ] = "sha256_cbor"
     use_int_block_hashes: Annotated[
         bool,

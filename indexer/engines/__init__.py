@@ -18,5 +18,5 @@ def engine(key: BlockKey) -> Engine:
     """
     build = _BUILDERS.get(key.engine)
     if build is None:
-        raise HashError(f"blockKey.engine: {key.engine!r} is unknown; known: {', '.join(sorted(_BUILDERS))}")
+        raise HashError("engine", f"{key.engine!r} is unknown; known: {', '.join(sorted(_BUILDERS))}")
     return build(key)

@@ -39,7 +39,7 @@ class ControlPlane:
         self.kubeconfig = self.directory / "kubeconfig"
         self.port = free_port()
         self._etcd_port = free_port()
-        self._token = secrets.token_hex(16)
+        self.token = secrets.token_hex(16)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -61,7 +61,7 @@ class ControlPlane:
             ["openssl", "rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub"],
         ):
             subprocess.run(command, cwd=pki, check=True, capture_output=True)
-        (pki / "tokens.csv").write_text(f'{self._token},admin,admin,"system:masters"\n')
+        (pki / "tokens.csv").write_text(f'{self.token},admin,admin,"system:masters"\n')
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{free_port()}"
         self._spawn(
             "etcd",
@@ -74,7 +74,7 @@ class ControlPlane:
             f"--initial-cluster=default={peer}",
         )
         self.start_api()
-        self.kubeconfig.write_text(self.kubeconfig_for(self._token))
+        self.kubeconfig.write_text(self.kubeconfig_for(self.token))
 
     def start_api(self) -> None:
         """The API server alone, after `kill_api`: same address, same data."""
@@ -177,7 +177,7 @@ class ControlPlane:
         request = urllib.request.Request(
             self.url + path,
             None if body is None else json.dumps(body).encode(),
-            {"Authorization": f"Bearer {self._token}", "Content-Type": kind},
+            {"Authorization": f"Bearer {self.token}", "Content-Type": kind},
             method=method,
         )
         context = ssl.create_default_context(cafile=str(self.certificate))

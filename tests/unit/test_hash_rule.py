@@ -198,5 +198,5 @@ def test_engines_by_name() -> None:
     )
     assert engine(key).name == "vllm"
     key.engine = "other"
-    with pytest.raises(HashError, match=r"blockKey\.engine: 'other' is unknown; known: vllm"):
+    with pytest.raises(HashError, match=r"engine: 'other' is unknown; known: vllm"):
         engine(key)

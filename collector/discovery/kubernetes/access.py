@@ -46,8 +46,8 @@ async def _kubeconfig(path: str, configuration: Configuration) -> str:
     except (ConfigException, OSError) as error:
         raise ConfigError(
             f'discovery.source "kubernetes": outside of a cluster it needs a kubeconfig, and {path} '
-            f"can't be used: {error} Name one by discovery.kubeconfig or KUBECONFIG, or let discovery.source be "
-            '"static" or "file"'
+            f"can't be used: {error} Name one by discovery.kubeconfig or KUBECONFIG, "
+            'or let discovery.source be "static" or "file"'
         ) from None
     context = loader.current_context or {}
     return str(context.get("context", {}).get("namespace") or "")

@@ -65,7 +65,7 @@ class Engines(Table):
     def announce(self) -> tuple[tuple[EngineTarget, ...], tuple[Gone, ...], dict[str, str]]:
         """The engines, oldest pod first; those that ended since the last call; and pod name -> problem."""
         targets, problems = [], {}
-        oldest = sorted(self.pods.values(), key=lambda p: (p.metadata.creation_timestamp, p.metadata.uid))
+        oldest = sorted(self.pods.values(), key=lambda p: (p.metadata.creation_timestamp, p.metadata.name))
         for pod in oldest:
             reading = self._read(pod)
             if reading.problem is not None:

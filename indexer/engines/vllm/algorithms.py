@@ -60,7 +60,7 @@ def _encodable(what: str, function: Callable[P, T], *args: P.args, **kwargs: P.k
     try:
         return function(*args, **kwargs)
     except UnicodeEncodeError as error:
-        raise HashError(f"{what}: not Unicode text: {error.object!r}") from None
+        raise HashError(what, f"not Unicode text: {error.object!r}") from None
 
 
 def _cbor_chain(
@@ -103,7 +103,7 @@ def _xxh3_128() -> New:
         import xxhash
     except ImportError:
         raise HashError(
-            "prefixCachingHashAlgo: xxhash and xxhash_cbor need pip install 'cache-indexer[xxhash]'"
+            "algo", "xxhash and xxhash_cbor need the extra: pip install 'cache-indexer[xxhash]'"
         ) from None
     return xxhash.xxh3_128
 
@@ -115,7 +115,7 @@ NAMES = ("sha256_cbor", "sha256", "xxhash_cbor", "xxhash")
 def algorithm(name: str) -> Algorithm:
     """The algorithm of that name. Raises HashError: unknown, or its package is missing."""
     if name not in NAMES:
-        raise HashError(f"prefixCachingHashAlgo: {name!r} is unknown; known: {', '.join(NAMES)}")
+        raise HashError("algo", f"{name!r} is unknown; known: {', '.join(NAMES)}")
     cryptographic = name.startswith("sha256")
     new, size = (hashlib.sha256, 32) if cryptographic else (_xxh3_128(), 16)
     if name.endswith("_cbor"):
@@ -131,11 +131,11 @@ def as_ids(token_ids: Sequence[int]) -> NDArray[Any]:
         except OverflowError:
             return np.frombuffer(array("Q", token_ids), np.uint64)
     except (OverflowError, TypeError):
-        raise HashError(_bad_id(token_ids)) from None
+        raise _bad_id(token_ids) from None
 
 
-def _bad_id(token_ids: Sequence[int]) -> str:
+def _bad_id(token_ids: Sequence[int]) -> HashError:
     for index, value in enumerate(token_ids):
         if not isinstance(value, int) or not 0 <= value < 1 << 64:
-            return f"token_ids[{index}]: {value!r} is not an integer from 0 to 2^64-1"
-    return "token_ids: not a sequence of integers from 0 to 2^64-1"
+            return HashError(f"token_ids[{index}]", f"{value!r} is not an integer from 0 to 2^64-1")
+    return HashError("token_ids", "not a sequence of integers from 0 to 2^64-1")

@@ -26,7 +26,7 @@ class Version(tuple[int, ...]):
         """The leading numbers of a version such as `0.18.0` or `v0.19.1rc1`. Raises HashError."""
         match = re.match(r"v?(\d{1,9})\.(\d{1,9})(?![\d])", text)
         if match is None:
-            raise HashError(f"dialect: {text!r} is neither auto nor an engine version such as 0.18.0")
+            raise HashError("dialect", f"{text!r} is neither auto nor an engine version such as 0.18.0")
         return cls(int(n) for n in match.groups())
 
 
@@ -65,14 +65,15 @@ def extras(form: Form, prompt: Prompt) -> Sequence[Extra] | None:
 def _lora(form: Form, prompt: Prompt) -> tuple[object, ...]:
     if not prompt.lora_name:
         if prompt.lora_path:
-            raise HashError("lora_path: given without lora_name")
+            raise HashError("lora_path", "given without lora_name")
         return ()
     if form is not Form.TAGGED:
         return (prompt.lora_name,)
     if not prompt.lora_path:
         raise HashError(
-            f"lora_path: {form.value} hashes the path from which it loaded {prompt.lora_name!r}:"
-            " give it, or an older dialect"
+            "lora_path",
+            f"{form.value} hashes the path from which it loaded {prompt.lora_name!r}:"
+            " give it, or an older dialect",
         )
     return (("lora", prompt.lora_name, prompt.lora_path),)
 

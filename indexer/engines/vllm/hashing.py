@@ -30,9 +30,17 @@ class VllmHashRule:
     def _seeded(self, seed: str | None, version: Version | None) -> bytes:
         if seed is None:
             if not self.algorithm.cryptographic:
-                raise HashError(f"seed: unset is random in every engine process for {self.algorithm.name}")
+                raise HashError(
+                    "seed",
+                    f"unset is random in every engine process with {self.algorithm.name}: "
+                    "set PYTHONHASHSEED there and here",
+                )
             if version is not None and version < (0, 29):
-                raise HashError("seed: unset is random in every engine process before vLLM 0.29")
+                raise HashError(
+                    "seed",
+                    "unset is random in every engine process before vLLM 0.29: "
+                    "set PYTHONHASHSEED there and here",
+                )
             seed = DEFAULT_SEED
         return self.algorithm.none_hash(seed)
 
@@ -66,7 +74,7 @@ class VllmHashRule:
 
 def _check(prompt: Prompt) -> None:
     if prompt.block_size < 1:
-        raise HashError(f"block_size: {prompt.block_size} is not at least 1")
+        raise HashError("block_size", f"{prompt.block_size} is not at least 1")
     for item in prompt.mm:
         if item.offset < 0 or item.length < 1:
-            raise HashError(f"mm: {item.identifier!r} needs offset >= 0 and length >= 1")
+            raise HashError("mm", f"{item.identifier!r} needs offset >= 0 and length >= 1")

@@ -52,8 +52,11 @@ WRONG = {
     "http: {maxHitRateBodyBytes: 0}": ["http.maxHitRateBodyBytes: 0 is not allowed; allowed: integer from 1"],
     "discovery: {mooncakeMaster: {httpPort: 65536}}": ["httpPort: 65536", "integer from 0 to 65535"],
     "log: {level: loud}": ['log.level: "loud" is not allowed; allowed: one of debug, info, warn'],
-    "blockKey: {prefixCachingHashAlgo: md5}": ['"md5" is not allowed', "sha256_cbor, sha256, xxhash_cbor"],
-    "blockKey: {engine: foo}": ['blockKey.engine: "foo" is not allowed'],
+    "blockKey: {prefixCachingHashAlgo: md5}": [
+        "blockKey.prefixCachingHashAlgo: 'md5' is unknown",
+        "sha256_cbor, sha256, xxhash_cbor",
+    ],
+    "blockKey: {engine: foo}": ["blockKey.engine: 'foo' is unknown; known: vllm"],
     "ingest: {l1: {onGap: drop}}": ["ingest.l1.onGap", "one of keep, wipe"],
     "ingest: {l3: {scheme: ftp}}": ["ingest.l3.scheme", "one of http, https"],
     "discovery: {source: consul}": ["discovery.source", "one of kubernetes, static, file"],
@@ -66,10 +69,8 @@ WRONG = {
     # forms of text
     "http: {addr: '28080:'}": ['http.addr: "28080:" is not a listen address', "[::1]:28080"],
     "collector: {addr: x}": ["collector.addr"],
-    "blockKey: {dialect: newest}": [
-        'blockKey.dialect: "newest" is not allowed; allowed: auto, or an engine version'
-    ],
-    "blockKey: {dialect: v0.18.0}": ["blockKey.dialect"],
+    "blockKey: {dialect: newest}": ["blockKey.dialect: 'newest' is neither auto nor an engine version"],
+    "blockKey: {dialect: 'v18'}": ["blockKey.dialect"],
     "pool: 'a}b'": ['pool: "a}b" is not allowed'],
     "pool: ''": ["pool:"],
     "pool: a b": ["pool:"],
@@ -124,9 +125,12 @@ WRONG = {
         "stands twice",
     ],
     "blockKey: {pythonHashSeed: null, prefixCachingHashAlgo: xxhash_cbor}": [
-        "null does not go with xxhash_cbor"
+        "blockKey.pythonHashSeed: unset is random in every engine process with xxhash_cbor",
+        "set PYTHONHASHSEED there and here",
     ],
-    "blockKey: {pythonHashSeed: null, dialect: 0.28.1}": ["null does not go with dialect 0.28.1", "0.29"],
+    "blockKey: {pythonHashSeed: null, dialect: 0.28.1}": [
+        "blockKey.pythonHashSeed: unset is random in every engine process before vLLM 0.29"
+    ],
     "redis: {password: a, passwordFile: /dev/null}": ["redis.passwordFile: stands beside redis.password"],
     "redis: {url: 'redis://:a@h', password: b}": ["redis.password: is given in the URL and beside it"],
     "redis: {passwordFile: /no/such}": ['redis.passwordFile: "/no/such" cannot be read: No such file'],
