@@ -9,8 +9,5 @@ from tests.conftest import REQUIRED
 @pytest.fixture(scope="session", autouse=True)
 def helm() -> None:
     """Needed by every test here."""
-    if helm_program.program() is None:
-        reason = "helm is not here: `make tools` puts it into .tools/bin"
-        if "helm" in REQUIRED:
-            pytest.fail(reason)
-        pytest.skip(reason)
+    if reason := helm_program.absent():
+        (pytest.fail if "helm" in REQUIRED else pytest.skip)(reason)

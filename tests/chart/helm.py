@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,15 @@ def program() -> Path | None:
     return Path(found) if found else None
 
 
-def run(*arguments: str | Path, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+def absent() -> str | None:
+    """Why there is no helm here."""
+    return None if program() else "helm is not here: `make tools` puts it into .tools/bin"
+
+
+def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     """Run helm; it may fail."""
     helm = program()
-    assert helm is not None, "the fixture `helm` is missing from the test's arguments"
+    assert helm is not None, absent()
     return subprocess.run([helm, *arguments], capture_output=True, text=True, env=env, timeout=100)
 
 
