@@ -9,6 +9,7 @@ a cold leader leaves gaps that nobody can fill any more.
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from collector.aio import end
 from collector.metrics import Metrics
 from indexer import clock, log
 from indexer.errors import CacheIndexerError, FencedError
@@ -132,9 +133,7 @@ class Leadership:
         finally:
             self.reign = None
             self._metrics.leader.labels(self._pool).set(0)
-            for task in (work, renewing):
-                task.cancel()
-            await asyncio.gather(work, renewing, return_exceptions=True)
+            await end((work, renewing))
         _log.warning("not leading any more", pool=self._pool, term=lease.term, why=reign.why)
         if reign.release:
             await self._leave(lease)

@@ -10,13 +10,11 @@ and only for the very incarnation that it names: the address may belong to the n
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from collector.discovery.base import EngineTarget, Master, Snapshot
 
-K = TypeVar("K")
 StreamId = tuple[str, int]
 """(instance, rank)."""
 
@@ -44,7 +42,7 @@ class View(Struct, frozen=True):
     """The fleet as it stands now.
 
     `instances` also names hosts without ranks (their Mooncake memory counts). An engine that is no longer
-    listed stays in `feeds` and `instances` until its grace time is over: it may well be alive.
+    listed, or a rank that it no longer has, stays until its grace time is over: it may well be alive.
     """
 
     feeds: tuple[Feed, ...] = ()
@@ -76,6 +74,7 @@ class Roster:
         # Absent instances (whether once held or only known from Redis), and shrunk or unknown ranks.
         self._absent: dict[str, float] = {}
         self._spare: dict[StreamId, float] = {}
+        # (instance, incarnation) that was deleted, or followed by another one on its address.
         self._deleted: dict[tuple[str, str], float] = {}
 
     def observe(self, snapshot: Snapshot, now: float) -> View:
@@ -90,12 +89,11 @@ class Roster:
                 self._absent.setdefault(gone.ip, now)
         for ip, target in listed.items():
             before = self._held.get(ip)
-            if before is not None and before.incarnation == target.incarnation:
-                for rank in range(len(target.ranks), len(before.ranks)):
-                    self._spare.setdefault((ip, rank), now)
-            for rank in range(len(target.ranks)):
-                self._spare.pop((ip, rank), None)
-            self._held[ip] = target
+            if before and before.incarnation and before.incarnation != target.incarnation:
+                self._deleted[ip, before.incarnation] = now
+            if target.incarnation:
+                self._deleted.pop((ip, target.incarnation), None)
+            self._held[ip] = self._with_spares(target, before, now)
             self._absent.pop(ip, None)
         if snapshot.complete:
             for ip in self._held.keys() - listed.keys():
@@ -131,31 +129,48 @@ class Roster:
         self._expire(now)
         result = []
         for (ip, rank), incarnation in streams.items():
-            held = self._held.get(ip)
-            if held is not None and rank < len(held.ranks):
+            if self._holds(ip, rank):
                 continue
-            if held is None:
-                absent = self._absent.setdefault(ip, now)
-                if incarnation is not None and (ip, incarnation) in self._deleted:
-                    result.append(Retirement(ip, rank, f"engine {incarnation} was deleted"))
-                elif self._over(absent, now):
-                    result.append(Retirement(ip, rank, f"not listed for {now - absent:.0f} s"))
-            elif incarnation and held.incarnation and incarnation != held.incarnation:
-                result.append(
-                    Retirement(ip, rank, f"engine {incarnation} was followed by one without rank {rank}")
-                )
-            elif self._over(spare := self._spare.setdefault((ip, rank), now), now):
-                result.append(Retirement(ip, rank, f"rank {rank} not listed for {now - spare:.0f} s"))
+            if incarnation is not None and (ip, incarnation) in self._deleted:
+                result.append(Retirement(ip, rank, f"engine {incarnation} is gone"))
+                continue
+            # An incarnation that was never listed here may also be newer than this list: it gets its time.
+            since = (
+                self._spare.setdefault((ip, rank), now)
+                if ip in self._held
+                else self._absent.setdefault(ip, now)
+            )
+            if self._over(since, now):
+                result.append(Retirement(ip, rank, f"not listed for {now - since:.0f} s"))
         return result
+
+    def _with_spares(self, target: EngineTarget, before: EngineTarget | None, now: float) -> EngineTarget:
+        """`target`, and after its ranks those that the same engine had before: they get a grace time, too."""
+        count = len(target.ranks)
+        for rank in range(count):
+            self._spare.pop((target.ip, rank), None)
+        if before is None or before.incarnation != target.incarnation:
+            return target
+        for rank in range(count, len(before.ranks)):
+            self._spare.setdefault((target.ip, rank), now)
+        return structs.replace(target, ranks=target.ranks + before.ranks[count:])
 
     def _expire(self, now: float) -> None:
         for ip in [ip for ip in self._held if self._over(self._absent.get(ip), now)]:
             del self._held[ip]
-        self._deleted = _recent(self._deleted, now - self._grace)
+        for ip, rank in sorted(self._spare, reverse=True):
+            held = self._held.get(ip)
+            if held and len(held.ranks) == rank + 1 and self._over(self._spare[ip, rank], now):
+                self._held[ip] = structs.replace(held, ranks=held.ranks[:rank])
+        self._deleted = {key: at for key, at in self._deleted.items() if now - at <= self._grace}
         # Old marks go, so that pod churn doesn't fill a standby's memory; what is held keeps its mark.
         old = now - 10 * self._grace
         self._absent = {ip: at for ip, at in self._absent.items() if at >= old or ip in self._held}
-        self._spare = _recent(self._spare, old)
+        self._spare = {key: at for key, at in self._spare.items() if at >= old or self._holds(*key)}
+
+    def _holds(self, ip: str, rank: int) -> bool:
+        held = self._held.get(ip)
+        return held is not None and rank < len(held.ranks)
 
     def _over(self, since: float | None, now: float) -> bool:
         # An incomplete view can't confirm an absence, so nobody's grace ends while it lasts.
@@ -174,7 +189,3 @@ class Roster:
             listed[ip] = keeper
             refused += [Refused(ip, e.incarnation, keeper.incarnation) for e in rivals if e is not keeper]
         return listed, tuple(refused)
-
-
-def _recent(marks: dict[K, float], since: float) -> dict[K, float]:
-    return {key: at for key, at in marks.items() if at >= since}

@@ -1,4 +1,4 @@
-"""What the collector counts, for Prometheus. No stream is a label: a fleet has thousands, Redis shows each."""
+"""What the collector counts, for Prometheus. No stream is a label: a fleet has thousands; Redis shows each."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -37,7 +37,15 @@ class Metrics:
             "write_seconds", "Time of a call that applies events.", 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1
         )
         self.event_seconds = seconds(
-            "event_seconds", "From a batch's arrival to its being visible.", 0.002, 0.005, 0.01, 0.02, 0.1, 1, 5
+            "event_seconds",
+            "From a batch's arrival to its being visible.",
+            0.002,
+            0.005,
+            0.01,
+            0.02,
+            0.1,
+            1,
+            5,
         )
         self.checks = counter("hash_checks", "Events whose hashes were recomputed.", "outcome")
         self.streams = gauge("streams", "Streams by state.", "state")

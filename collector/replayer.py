@@ -123,7 +123,7 @@ class Replayer:
                 await self._publishers[frame.rank].publish(self._restamped(frame), lose=lose)
         return step
 
-    async def play(self, speed: float = 0.0, on_step: Callable[[Step], None] = lambda _: None) -> None:
+    async def play(self, speed: float = 0.0, on_step: Callable[[], None] = lambda: None) -> None:
         """Take all further steps. `speed` 1 keeps the recorded pauses, 10 makes a tenth of them, 0 none."""
         last: float | None = None
         while (step := self.next_step) is not None:
@@ -133,7 +133,7 @@ class Replayer:
                     await asyncio.sleep(max(0.0, at - last) / speed)
                 last = at
             await self.step()
-            on_step(step)
+            on_step()
 
     async def restart(self, *, down: float = 0.0, later: float = 3600.0) -> None:
         """Die and come back empty on the same ports: sequence numbers begin at 0, batch times go on.

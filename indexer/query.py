@@ -17,12 +17,15 @@ from indexer.config import Pool as PoolConfig
 from indexer.engines import engine
 from indexer.engines.base import HashRule, Prompt
 from indexer.errors import CacheIndexerError, IndexUnavailableError
-from indexer.holders import TIERS
+from indexer.holders import POOL_WIDE, TIERS
 from indexer.index.reader import IndexReader, Matches
 from indexer.index.state import StreamState
 
 THREAD_TOKENS = 16_384
 """Longer prompts are hashed in a thread: 2 ms and more would hold up everyone else's answers."""
+
+
+_RATED = ("l1", "l3")
 
 
 class UnknownPoolError(CacheIndexerError):
@@ -37,7 +40,7 @@ class Pool(Struct, frozen=True):
     reader: IndexReader
 
 
-class Score(Struct, frozen=True):
+class Score(Struct, frozen=True, gc=False):
     """One candidate's matched blocks over the prompt's full blocks; 0 when it has none or is not known."""
 
     ip: str
@@ -96,7 +99,7 @@ class Query:
         """How much of the prompt each candidate holds in its own memory (l1) and in Mooncake memory (l3)."""
         prompt = Prompt(token_ids, block_size, cache_salt or None)
         total = len(token_ids) // block_size
-        candidates = tuple(dict.fromkeys(server_ips))
+        candidates = tuple(ip for ip in dict.fromkeys(server_ips) if ip != POOL_WIDE)
         start = monotonic()
         async with self._bounded():
             asked = await self._asked(candidates)
@@ -105,19 +108,17 @@ class Query:
         hashed = monotonic()
         async with self._bounded(spent=located - start):
             found = await asyncio.gather(
-                *(pool.reader.lookup(chains[pool.name], ("l1", "l3"), ips) for pool, ips in asked)
+                *(pool.reader.lookup(chains[pool.name], _RATED, ips) for pool, ips in asked)
             )
         answered = monotonic()
-        hits = {
-            ip: {tier: max(m.blocks(tier, ip) for m in found) for tier in ("l1", "l3")} for ip in candidates
-        }
+        l1, l3 = ({ip: max([m.blocks(tier, ip) for m in found]) for ip in candidates} for tier in _RATED)
         return HitRates(
             scores=[
-                Score(ip, _ratio(hits[ip]["l1"], total), _ratio(hits[ip]["l3"], total)) for ip in server_ips
+                Score(ip, _ratio(l1.get(ip, 0), total), _ratio(l3.get(ip, 0), total)) for ip in server_ips
             ],
             ages={pool.name: m.age for (pool, _), m in zip(asked, found, strict=True)},
             blocks=total,
-            best={tier: max((hit[tier] for hit in hits.values()), default=0) for tier in ("l1", "l3")},
+            best={"l1": max(l1.values(), default=0), "l3": max(l3.values(), default=0)},
             hash_seconds=hashed - located,
             redis_seconds=located - start + answered - hashed,
         )
@@ -179,7 +180,9 @@ class Query:
             async with asyncio.timeout(max(self._timeout - spent, 0.001)):
                 yield
         except TimeoutError:
-            raise IndexUnavailableError(f"no answer within redis.timeout = {self._timeout:g}s") from None
+            raise IndexUnavailableError(
+                f"Redis did not answer within redis.timeout = {self._timeout:g}s"
+            ) from None
 
     async def _asked(self, candidates: tuple[str, ...]) -> list[tuple[Pool, tuple[str, ...]]]:
         """Each pool that knows a candidate, with those; the first when none does, so that Redis is asked."""

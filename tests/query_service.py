@@ -31,7 +31,7 @@ Answer = tuple[int, Mapping[str, str], Any]
 
 
 class Service:
-    """A running query service; headers of answers are lower-case, bodies are parsed JSON where they are JSON."""
+    """A running query service. In answers, header names are lower-case and JSON bodies are parsed."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any], port: int) -> None:
         self.port = port
@@ -108,13 +108,13 @@ def read(response: http.client.HTTPResponse) -> Answer:
     """Status, headers and body of a response."""
     headers = {name.lower(): value for name, value in response.getheaders()}
     data = response.read()
-    if headers.get("content-type") == "application/json":
+    if data and headers.get("content-type") == "application/json":
         return response.status, headers, json.loads(data)
     return response.status, headers, data.decode()
 
 
 def read_from(sock: socket.socket, method: str = "POST") -> Answer:
-    """The next response on a raw connection. Raises http.client.RemoteDisconnected when it is closed instead."""
+    """The next response on a raw connection. Raises RemoteDisconnected when it is closed instead."""
     response = http.client.HTTPResponse(sock, method=method)
     response.begin()
     return read(response)
@@ -128,7 +128,7 @@ def start(
     redis: Mapping[str, Any] | None = None,
     **sections: Any,
 ) -> Service:
-    """Start it and wait until it answers. `http_` and `redis` add to their sections of the configuration."""
+    """Start it and wait until it answers. `http_` and `redis` add to their sections; None drops one."""
     port = free_port()
     config = {
         "http": {"addr": f"127.0.0.1:{port}", **(http_ or {})},
@@ -136,6 +136,7 @@ def start(
         "discovery": {"source": "static"},
         **sections,
     }
+    config = {name: section for name, section in config.items() if section is not None}
     service = Service(directory, config, port)
     try:
         service.wait_until_it_answers()

@@ -51,3 +51,11 @@ async def listening(key: str, addr: str, server: Awaitable[None]) -> None:
         await server
     except OSError as error:
         raise CacheIndexerError(f"cannot listen on {key} = {addr}: {error.strerror or error}") from error
+
+
+def first(errors: ExceptionGroup[Exception]) -> Exception:
+    """The failure that ended all the rest."""
+    error: Exception = errors
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,6 +1,7 @@
 """`cache-indexer replay`: a capture plays a living engine."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -109,6 +110,6 @@ async def _show(replayer: Replayer, wait: bool, speed: float, times: int) -> Non
                 console.print("waiting for a subscriber of each rank")
                 await replayer.subscribed()
             task = progress.add_task(f"life {life + 1}", total=len(capture.steps))
-            await replayer.play(speed, on_step=lambda _, task=task: progress.advance(task))
+            await replayer.play(speed, on_step=partial(progress.advance, task))
     frames = sum(1 for _ in capture.frames)
     console.print(f"played {len(capture.steps)} steps, {frames} batches, {times} times", highlight=False)

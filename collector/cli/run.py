@@ -8,7 +8,7 @@ import typer
 from msgspec import structs
 
 from collector.app import run_collector
-from collector.cli.common import EngineOption, RedisOption, listening, load_with, wants_embedded
+from collector.cli.common import EngineOption, RedisOption, first, listening, load_with, wants_embedded
 from collector.embedded import Embedded, default_port
 from indexer import log
 from indexer.api.workers import run_query
@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
         try:
             run_loop(_run(settings, data_dir))
         except ExceptionGroup as errors:
-            raise _first(errors) from errors
+            raise first(errors) from errors
 
 
 async def _run(config: Config, data_dir: Path | None) -> None:
@@ -75,11 +75,3 @@ async def _run_both(config: Config) -> None:
         group.create_task(listening("http.addr", config.http.addr, run_query(config, stop)))
         collector = run_collector(config, stop=stop)
         group.create_task(listening("collector.addr", config.collector.addr, collector))
-
-
-def _first(errors: ExceptionGroup[Exception]) -> Exception:
-    """The failure that ended all the rest."""
-    error: Exception = errors
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -7,7 +7,7 @@ applied ones for the day when Redis goes back in time. Both count against one bo
 from collections import deque
 from collections.abc import Iterator
 
-from collector.ingest.frames import Frame
+from collector.ingest.frames import REPLAYED, Frame
 
 
 class Buffer:
@@ -15,7 +15,8 @@ class Buffer:
 
     def __init__(self, batches: int, size: int) -> None:
         self._max_batches = batches
-        self._max_bytes = size
+        self.max_bytes = size
+        """May change at any time; counts from the next batch on."""
         self.kept: deque[Frame] = deque()
         self.waiting: deque[Frame] = deque()
         self.bytes = 0
@@ -28,7 +29,7 @@ class Buffer:
     @property
     def fill(self) -> float:
         """How full it is, 0..1."""
-        return max(len(self) / self._max_batches, min(1.0, self.bytes / self._max_bytes))
+        return max(len(self) / self._max_batches, min(1.0, self.bytes / self.max_bytes))
 
     def frames(self) -> Iterator[Frame]:
         """All of them, oldest first."""
@@ -58,6 +59,14 @@ class Buffer:
         self.kept.clear()
         self.bytes = sum(len(frame.payload) for frame in self.waiting)
 
+    def forget_replayed(self) -> None:
+        """Batches that came from a replay socket were not this engine's."""
+        for frames in (self.kept, self.waiting):
+            own = [frame for frame in frames if frame.at != REPLAYED]
+            frames.clear()
+            frames.extend(own)
+        self.bytes = sum(len(frame.payload) for frame in self.frames())
+
     def rewind(self) -> None:
         """Everything waits again."""
         self.kept.extend(self.waiting)
@@ -65,7 +74,7 @@ class Buffer:
 
     def _grow(self, frame: Frame) -> None:
         self.bytes += len(frame.payload)
-        while len(self) > 1 and (len(self) > self._max_batches or self.bytes > self._max_bytes):
+        while len(self) > 1 and (len(self) > self._max_batches or self.bytes > self.max_bytes):
             if self.kept:
                 self.bytes -= len(self.kept.popleft().payload)
             else:

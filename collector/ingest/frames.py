@@ -15,13 +15,19 @@ END = b"\xff" * 8
 """The sequence of a replay's end marker (-1)."""
 
 
+REPLAYED = -1.0
+"""`Frame.at` of a batch that came from a replay socket."""
+
+
 class Frame(NamedTuple):
-    """One batch as received. `epoch` numbers the connection it came by, `stamp` is its time (8 bytes)."""
+    """One batch as received. `epoch` numbers the connection it came by, `stamp` is its time (8 bytes), `at`
+    the monotonic moment of its arrival."""
 
     epoch: int
     seq: int
     stamp: bytes
     payload: bytes
+    at: float = 0.0
 
 
 def split(parts: Sequence[bytes]) -> tuple[int, bytes]:

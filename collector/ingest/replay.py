@@ -1,8 +1,9 @@
 """Asking an engine for batches again, over the ROUTER socket beside its publisher.
 
 Request `[empty, start (8 bytes, big-endian)]`; answers come oldest first, as
-`[empty, (topic,) sequence, payload]`, and end with sequence -1. An engine only keeps its last batches, begins silently at the oldest kept one, and
-some lose batches in the middle of a long answer and still send the end marker: so the numbers are checked.
+`[empty, (topic,) sequence, payload]`, and end with sequence -1. An engine only keeps its last batches, begins
+silently at the oldest kept one, and some lose batches in the middle of a long answer and still send the end
+marker: so the numbers are checked.
 """
 
 import asyncio

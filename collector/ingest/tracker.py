@@ -15,7 +15,7 @@ from itertools import chain
 from msgspec import Struct
 
 from collector.ingest.buffer import Buffer
-from collector.ingest.frames import Frame
+from collector.ingest.frames import REPLAYED, Frame
 from collector.ingest.sequence import Cursor, Verdict, judge
 
 EPOCHS = 1000
@@ -76,6 +76,7 @@ class Tracker:
         self._restart: str | None = None
         self._asked: int | None = None
         self._verified = False
+        self._replayed: dict[int, bytes] = {}
         self._hopeless: Cursor | None = None
 
     # Connections and live batches.
@@ -93,7 +94,7 @@ class Tracker:
         """The connection is gone; its batches were handed over before."""
         self.linked = False
 
-    def arrive(self, seq: int, stamp: bytes, payload: bytes) -> bool:
+    def arrive(self, seq: int, stamp: bytes, payload: bytes, at: float = 0.0) -> bool:
         """A live batch. False: it came before on this connection."""
         if self._last is not None and seq <= self._last[0]:
             if stamp <= self._last[1]:
@@ -105,7 +106,7 @@ class Tracker:
             self._contiguous = seq
         self._last = (seq, stamp)
         self._ends[self.epoch] = seq + 1
-        self.buffer.append(Frame(self.epoch, seq, stamp, payload))
+        self.buffer.append(Frame(self.epoch, seq, stamp, payload, at))
         return True
 
     def _begin(self) -> None:
@@ -192,11 +193,6 @@ class Tracker:
             self._vouched_for = (cursor.life, self.epoch)
 
     @property
-    def refilled(self) -> int:
-        """Replayed batches that wait to be applied."""
-        return len(self._refill)
-
-    @property
     def proven(self) -> bool:
         """Whether the newest connection is known to be with the cursor's life."""
         return self._trusted == self.epoch
@@ -225,6 +221,12 @@ class Tracker:
             if verdict in (Verdict.DUPLICATE, Verdict.PROOF):
                 if verdict is Verdict.PROOF:
                     self._trusted = frame.epoch
+                elif self._replayed.get(frame.seq, frame.stamp) != frame.stamp:
+                    # What was replayed as this batch was something else.
+                    self.buffer.forget_replayed()
+                    self._replayed.clear()
+                    self.restart("the replay socket is not this engine's")
+                    return self.plan(limit)
                 self.duplicates += 1
                 self.buffer.done()
             elif verdict is Verdict.STALE:
@@ -296,6 +298,7 @@ class Tracker:
             # What answers at the engine's address now is unknown; the next connection will tell.
             return None
         self._asked, self._verified = self.epoch, False
+        self._replayed.clear()
         return Recover(max(cursor.next - 1, 0))
 
     def replayed(self, batches: Sequence[tuple[int, bytes, bytes]]) -> bool:
@@ -308,7 +311,10 @@ class Tracker:
             if not self._verify(cursor, batches):
                 return False
         expected = self._refill[-1].seq + 1 if self._refill else cursor.next
-        self._refill.extend(Frame(asked, *batch) for batch in batches if batch[0] >= expected)
+        for batch in batches:
+            if batch[0] >= expected:
+                self._refill.append(Frame(asked, *batch, REPLAYED))
+                self._replayed[batch[0]] = batch[1]
         return True
 
     def _verify(self, cursor: Cursor, batches: Sequence[tuple[int, bytes, bytes]]) -> bool:
@@ -336,7 +342,8 @@ class Tracker:
     def recovered(self, complete: bool) -> None:
         """The answer is over; `complete`: up to its end marker and without a hole."""
         asked, self._asked = self._asked, None
-        if complete and self._restart is None and self.linked and asked == self.epoch:
+        hopeless = self._hopeless is not None and self._hopeless == self.cursor
+        if complete and not hopeless and self._restart is None and self.linked and asked == self.epoch:
             self._trusted = self.epoch
             self._check = False
 

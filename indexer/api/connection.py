@@ -27,7 +27,7 @@ _log = log.get(__name__)
 class Connection(web.RequestHandler):
     """aiohttp's connection with deadlines; `manager` is the application runner's server."""
 
-    __slots__ = ("_head_open", "_head_size", "_head_tail", "_head_timer", "_limits")
+    __slots__ = ("_draining", "_head_open", "_head_size", "_head_tail", "_head_timer", "_limits")
 
     def __init__(self, manager: web.Server, limits: Http) -> None:
         super().__init__(
@@ -42,6 +42,7 @@ class Connection(web.RequestHandler):
             auto_decompress=False,  # a small body must not become a big one
         )
         self._limits = limits
+        self._draining = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_open = True
         self._head_size = 0
@@ -52,6 +53,15 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         cast(asyncio.Transport, transport).set_write_buffer_limits(high=0)  # uvloop's is no subclass
         self._start_head_timer()
+
+    def drain(self) -> None:
+        """Serve the request that is under way, if there is one, and then close.
+
+        aiohttp's own `close` would drop the rest of a body that still comes, and would not close idle ones.
+        """
+        self._draining = True
+        if self._head_open and not self._head_size:
+            self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stops the clock."""
@@ -80,7 +90,13 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Sends the answer within writeTimeout, or drops the connection."""
+        """Sends the answer within writeTimeout, or drops the connection.
+
+        An answer that overtakes its request's body is the last one: what still comes is not the next head.
+        """
+        body_ended = request.content.is_eof()
+        if self._draining or not body_ended:
+            resp.force_close()
         try:
             async with asyncio.timeout(self._limits.write_timeout):
                 return await super().finish_response(request, resp, start_time)
@@ -90,7 +106,8 @@ class Connection(web.RequestHandler):
                 self.transport.abort()
             return resp, True
         finally:
-            self._await_head()
+            if body_ended:
+                self._await_head()
 
     def handle_error(
         self,
@@ -102,11 +119,12 @@ class Connection(web.RequestHandler):
         """The answer to what is no valid HTTP (400, 431), and to our own mistakes (500)."""
         if status >= 500:
             _log.error("request failed unexpectedly", path=request.path, exc_info=exc)
+            text = "internal error"
+        else:
+            text = f"not a valid HTTP request: {(message or '').partition(chr(10))[0]}"
         if isinstance(exc, LineTooLong):
             status = 431
-        answer = error_response(
-            HIT_RATE_PATH, status, f"not a valid HTTP request: {message}" if message else "failed"
-        )
+        answer = error_response(HIT_RATE_PATH, status, text)
         answer.force_close()
         return answer
 

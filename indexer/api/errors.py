@@ -10,7 +10,7 @@ from aiohttp import web
 
 from indexer import log
 from indexer.api.messages import ErrorResponse, HitRateResponse
-from indexer.errors import HashError, IndexFullError, IndexUnavailableError, SchemaError
+from indexer.errors import CacheIndexerError, HashError, IndexUnavailableError
 from indexer.query import UnknownPoolError
 
 HIT_RATE_PATH = "/kv-cache/hit-rate"
@@ -58,8 +58,8 @@ def response_of(path: str, error: Exception) -> web.Response:
             answer.force_close()
             return answer
         case IndexUnavailableError():
-            return error_response(path, 500, f"Redis, which holds the index, is unreachable: {error}")
-        case IndexFullError() | SchemaError():
+            return error_response(path, 500, f"the index is unavailable: {error}")
+        case CacheIndexerError():
             return error_response(path, 500, str(error))
         case web.HTTPMethodNotAllowed():
             allowed = ", ".join(sorted(error.allowed_methods))

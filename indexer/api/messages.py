@@ -52,7 +52,7 @@ class HitRateRequest(Struct, frozen=True, forbid_unknown_fields=True):
     body: HitRateBody
 
 
-class ServerScore(Struct, frozen=True):
+class ServerScore(Struct, frozen=True, gc=False):
     """One candidate's answer."""
 
     server_ip: str

@@ -4,12 +4,13 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 from aiohttp import web
 
 from indexer import log
 from indexer.api.app import create_app
-from indexer.api.connection import connection_factory
+from indexer.api.connection import Connection, connection_factory
 from indexer.clock import monotonic
 from indexer.config import Config, Http
 from indexer.index.connect import connect
@@ -71,10 +72,10 @@ async def open_query(config: Config) -> AsyncIterator[Query]:
 
 async def _drain(server: web.Server, seconds: float) -> None:
     """Close idle connections, let running requests end, then cut what is left when time is up."""
-    await asyncio.sleep(0)  # requests that are already read get their handler first
-    server.pre_shutdown()
     deadline = monotonic() + seconds
-    while server.connections and monotonic() < deadline:  # noqa: ASYNC110  # aiohttp has no event for it
+    while server.connections and monotonic() < deadline:
+        for connection in server.connections:  # each time: one may just have been accepted
+            cast(Connection, connection).drain()
         await asyncio.sleep(_DRAIN_LOOK)
     if server.connections:
         _log.warning(

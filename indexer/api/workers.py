@@ -17,7 +17,7 @@ from pathlib import Path
 
 from indexer import log
 from indexer.api.metrics import MULTIPROCESS
-from indexer.api.server import listen, serve
+from indexer.api.server import listen, open_query, serve
 from indexer.config import Config
 from indexer.runtime import run, stop_on_signals
 
@@ -29,7 +29,12 @@ _log = log.get(__name__)
 
 
 async def run_query(config: Config, stop: asyncio.Event, ready: Callable[[], None] | None = None) -> None:
-    """Run the query service until `stop`; `ready` is called once it listens. Raises OSError if it cannot."""
+    """Run the query service until `stop`; `ready` is called once it listens.
+
+    Raises OSError if it cannot, and HashError or ConfigError for what no worker could start with.
+    """
+    async with open_query(config):
+        pass
     sock = listen(config.http)
     if ready is not None:
         ready()

@@ -11,6 +11,8 @@ from indexer.api.server import open_query
 from indexer.cli.common import ConfigOption, JsonOption, console, fail_with, load_config, print_json
 from indexer.config import Config
 from indexer.errors import CacheIndexerError
+from indexer.index.connect import connect
+from indexer.index.memory import Memory, memory
 from indexer.index.state import Stats, StreamState
 from indexer.runtime import run
 
@@ -21,6 +23,7 @@ class PoolStats(msgspec.Struct, frozen=True):
     pool: str
     instances: Sequence[str]
     stats: Stats
+    memory: Memory | None
 
 
 def register(app: typer.Typer) -> None:
@@ -43,10 +46,15 @@ def register(app: typer.Typer) -> None:
 
 async def _collect(config: Config) -> list[PoolStats]:
     async with open_query(config) as query:
-        return [
-            PoolStats(pool.name, await pool.reader.instances(), await pool.reader.stats())
-            for pool in query.pools
+        pools = [
+            (pool.name, await pool.reader.instances(), await pool.reader.stats()) for pool in query.pools
         ]
+    client = await connect(config.redis, read=True)
+    try:
+        used = await memory(client)
+    finally:
+        await client.aclose()
+    return [PoolStats(name, instances, stats, used) for name, instances, stats in pools]
 
 
 def _plain(pool: PoolStats) -> dict[str, Any]:
@@ -64,7 +72,8 @@ def _show(pool: PoolStats) -> None:
     age = "never written" if stats.age is None else f"{stats.age:.1f} s old"
     output.print(
         f"pool {pool.pool}: {len(pool.instances)} instances, index {age}; "
-        f"leader {leader}, term {stats.term}, rev {stats.rev}, standbys {len(stats.standbys)}",
+        f"leader {leader}, term {stats.term}, rev {stats.rev}, standbys {len(stats.standbys)}; "
+        f"Redis uses {_memory(pool.memory)}",
         markup=False,
         highlight=False,
     )
@@ -75,6 +84,13 @@ def _show(pool: PoolStats) -> None:
     output.print(tiers)
     if stats.streams:
         output.print(_streams(stats.streams, stats))
+
+
+def _memory(memory: Memory | None) -> str:
+    if memory is None:
+        return "an unknown amount of memory"
+    limit = f" (limit {memory.limit / 2**20:.0f} MiB)" if memory.limit else ""
+    return f"{memory.used / 2**20:.1f} MiB of memory{limit}"
 
 
 def _streams(streams: Sequence[StreamState], stats: Stats) -> Table:

@@ -46,7 +46,6 @@ async def connect(cfg: Redis, *, read: bool = False) -> Any:
         nodes = [ClusterNode(host, port) for host, port in target.nodes]
         return RedisCluster(
             startup_nodes=nodes,
-            cluster_error_retry_attempts=0,
             **options,
         )
     if target.kind == "sentinel":

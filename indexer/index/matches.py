@@ -24,8 +24,9 @@ class Query:
     def take(self, runs: Sequence[int], length: int) -> None:
         """Read the runs of the chain's next `length` blocks."""
         for i in range(0, len(runs), 3):
-            bits = runs[i + 2] & _WORD
             first = runs[i + 1] * 32
+            # Asked by names, the script also reports those who fell out in an earlier call.
+            bits = runs[i + 2] & self.alive >> first & _WORD
             self.alive ^= bits << first
             position = self.length + runs[i]
             while position and bits:

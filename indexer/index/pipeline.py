@@ -1,4 +1,4 @@
-"""Concurrent script calls of one process share round trips.
+"""Concurrent reading script calls of one process share round trips.
 
 A call that finds the way free is sent at once. Calls that come while others are on their way go together in
 the next batch, so a busy process sends few big writes instead of many small ones, and none waits for company.
@@ -7,7 +7,7 @@ the next batch, so a busy process sends few big writes instead of many small one
 import asyncio
 from typing import Any
 
-from indexer.index.scripts import Scripts, bounded, translate
+from indexer.index.scripts import Scripts, bounded, read_again, translate
 
 _IN_FLIGHT = 2
 """Batches on their way at once: Redis works on one while the replies of the other are read."""
@@ -16,7 +16,7 @@ _Call = tuple[str, tuple[Any, ...], "asyncio.Future[Any]"]
 
 
 class Pipeline:
-    """Calls of scripts under one key prefix. A call's failure is its own, and so is its time-out."""
+    """Calls of read-only scripts under one key prefix. A call's failure and time-out are its own."""
 
     def __init__(self, scripts: Scripts, prefix: str, timeout: float) -> None:
         self._scripts = scripts
@@ -51,11 +51,14 @@ class Pipeline:
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self, batch: list[_Call]) -> None:
-        pipe = self._scripts.client.pipeline(transaction=False)
-        for name, args, _ in batch:
-            pipe.execute_command(*self._scripts.command(name, self._prefix, args))
+        async def send() -> Any:
+            pipe = self._scripts.client.pipeline(transaction=False)
+            for name, args, _ in batch:
+                pipe.execute_command(*self._scripts.command(name, self._prefix, args))
+            return await pipe.execute(raise_on_error=False)
+
         try:
-            replies = await bounded(pipe.execute(raise_on_error=False), self._timeout)
+            replies = await bounded(read_again(send), self._timeout)
         except Exception as error:
             replies = [error] * len(batch)
         finally:

@@ -6,7 +6,7 @@ This is the only place that knows Redis's error replies.
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,19 @@ async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
         async with asyncio.timeout(seconds):
             return await awaitable
     except Exception as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # The client turns a cancellation that meets a reply into an error of its own.
+            raise asyncio.CancelledError from error
         raise translate(error) from error
+
+
+async def read_again(read: Callable[[], Awaitable[Any]]) -> Any:
+    """Read, a second time when the connection broke: it may have been dead since Redis restarted."""
+    try:
+        return await read()
+    except redis_errors.ConnectionError:
+        return await read()
 
 
 class Scripts:
@@ -118,8 +130,12 @@ class Scripts:
 
     async def call(self, name: str, prefix: str, *args: Any) -> Any:
         """Call a script; raises the client library's errors, see `bounded` and `translate`."""
-        try:
+
+        async def send() -> Any:
             return await self.client.execute_command(*self.command(name, prefix, args))
+
+        try:
+            return await (read_again(send) if name in _READ_ONLY else send())
         except redis_errors.ResponseError as error:
             return await self.repair(error, name, prefix, args)
 

@@ -15,7 +15,7 @@ A = StreamKey("10.0.0.1", 0)
 
 
 async def wait_for_the_lease_to_run_out(index: Index) -> None:
-    while await index.client.exists(f"{PREFIX}leader"):
+    while await index.client.exists(f"{PREFIX}leader"):  # noqa: ASYNC110 - Redis tells nobody
         await asyncio.sleep(0.01)
 
 
@@ -46,10 +46,10 @@ async def test_a_late_renewal_does_not_prolong_anothers_lease_or_a_released_one(
     await index.writer.renew(index.token, 600)
     late = index.client.sent[-1]
     await index.writer.release(index.token)
-    with pytest.raises(ResponseError, match="^FENCED"):
+    with pytest.raises(ResponseError, match=r"^FENCED"):
         await index.client.deliver_again(late)
     await index.lead("other")
-    with pytest.raises(ResponseError, match="^FENCED"):
+    with pytest.raises(ResponseError, match=r"^FENCED"):
         await index.client.deliver_again(late)
     left = await index.writer.stand_by("third", False)
     assert left is not None
@@ -65,7 +65,7 @@ async def test_a_late_release_does_not_depose_the_next_leader(index: Index) -> N
 
 
 async def test_a_late_acquire_cannot_make_two_leaders(index: Index) -> None:
-    """A copy that nobody waits for any more may hold the lease until it runs out, but no one writes with it."""
+    """A copy that nobody waits for any more may hold the lease for its length; no one writes with it."""
     await index.writer.release(index.token)
     lost = await index.writer.acquire("lost", True, 0.05)
     late = index.client.sent[-1]

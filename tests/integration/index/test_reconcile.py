@@ -37,7 +37,7 @@ async def test_a_late_copy_is_refused(index: Index) -> None:
     _, generation = await index.writer.reconcile(index.token, HOST, "", packed(1), "")
     late = index.client.sent[-1]
     await index.writer.reconcile(index.token, HOST, generation, "", packed(1))
-    with pytest.raises(ResponseError, match="^LIFE"):
+    with pytest.raises(ResponseError, match=r"^LIFE"):
         await index.client.deliver_again(late)
     assert await index.reader.holders(block(1)) == []
 
@@ -46,7 +46,7 @@ async def test_a_late_copy_does_not_revive_a_dropped_holder(index: Index) -> Non
     _, generation = await index.writer.reconcile(index.token, HOST, "", packed(1), "")
     late = index.client.sent[-1]
     _, last = await index.writer.reconcile(index.token, HOST, generation, "", "", drop=True)
-    with pytest.raises(ResponseError, match="^LIFE"):
+    with pytest.raises(ResponseError, match=r"^LIFE"):
         await index.client.deliver_again(late)
     assert await index.reader.instances() == []
     assert await index.writer.generation(HOST) == last

@@ -60,7 +60,7 @@ async def test_a_retried_open_wipes_only_once(index: Index) -> None:
     await index.client.deliver_again(late)
     assert await index.dump() == before
     await index.open(A, "c", "b")
-    with pytest.raises(ResponseError, match="^LIFE"):
+    with pytest.raises(ResponseError, match=r"^LIFE"):
         await index.client.deliver_again(late)
 
 
@@ -68,7 +68,7 @@ async def test_a_late_open_does_not_revive_an_ended_stream(index: Index) -> None
     await index.open(A)
     late = index.client.sent[-1]
     await index.writer.end(index.token, A, "a")
-    with pytest.raises(ResponseError, match="^LIFE"):
+    with pytest.raises(ResponseError, match=r"^LIFE"):
         await index.client.deliver_again(late)
     assert await index.writer.streams() == []
     await index.open(A, "b")
@@ -80,7 +80,7 @@ async def test_a_late_end_does_not_end_the_next_life(index: Index) -> None:
     await index.writer.end(index.token, A, "a")
     late = index.client.sent[-1]
     await index.open(A, "b")
-    with pytest.raises(ResponseError, match="^LIFE"):
+    with pytest.raises(ResponseError, match=r"^LIFE"):
         await index.client.deliver_again(late)
     await index.writer.end(index.token, A, "b")
     rev = await index.writer.end(index.token, A, "b")
@@ -89,7 +89,9 @@ async def test_a_late_end_does_not_end_the_next_life(index: Index) -> None:
 
 async def test_an_ended_stream_leaves_nothing_once_swept(index: Index) -> None:
     await index.open(A)
-    await index.apply(A, 0, *(Op("store", tier, group, packed(1, 2)) for tier in ("l1", "l2") for group in (0, 1)))
+    await index.apply(
+        A, 0, *(Op("store", tier, group, packed(1, 2)) for tier in ("l1", "l2") for group in (0, 1))
+    )
     await index.writer.end(index.token, A, "a")
     assert await index.reader.instances() == []
     await index.sweep_all()
@@ -149,9 +151,7 @@ async def test_a_sweep_that_lost_its_cursor_starts_over(index: Index) -> None:
     cleared = 0
     cursors = ["0", "1234567", "1", "4611686018427387904"]
     for step in range(200):
-        reply = await index.client.evalsha(
-            sweep, 1, PREFIX, index.token, "l1", "0", cursors[step % 4], 100
-        )
+        reply = await index.client.evalsha(sweep, 1, PREFIX, index.token, "l1", "0", cursors[step % 4], 100)
         cleared += reply[4]
         await index.check()
         if not reply[6]:
@@ -161,7 +161,7 @@ async def test_a_sweep_that_lost_its_cursor_starts_over(index: Index) -> None:
 
 
 async def test_a_sweep_interrupted_before_its_bits_are_gone_loses_nothing(index: Index) -> None:
-    """A set that knows more blocks than bits remain, as after a restart from an older state, is still swept."""
+    """A set that knows more blocks than bits remain, as after a crash of the past, is still swept."""
     await index.open(A)
     await index.store(A, 0, 1, 2, 3)
     await index.writer.end(index.token, A, "a")
