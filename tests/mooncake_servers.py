@@ -6,12 +6,15 @@ another directory. A pod is a client process with an address of its own (all of 
 
 import json
 import os
+import signal
 import subprocess
 import time
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.ports import free_port
 
@@ -28,6 +31,15 @@ def installed(version: str) -> bool:
 def missing(version: str) -> str:
     """Why a version cannot be run here, and what to do about it."""
     return f"Mooncake {version} is not below {HOME}: make mooncake"
+
+
+def need(version: str) -> str:
+    """`version`, or skip the test (fail it, where TEST_REQUIRE_SERVERS names mooncake)."""
+    if not installed(version):
+        if "mooncake" in os.environ.get("TEST_REQUIRE_SERVERS", "").split(","):
+            pytest.fail(missing(version))
+        pytest.skip(missing(version))
+    return version
 
 
 class Master:
@@ -96,6 +108,16 @@ class Master:
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def pause(self) -> None:
+        """SIGSTOP: connections are accepted, nothing is answered."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL; everything that it knew is gone."""

@@ -24,6 +24,11 @@ class Gauges(Struct, frozen=True):
     values: frozenset[tuple[str, str]]
     """Every line that moves with a change, as (name with labels, value)."""
 
+    @property
+    def disk(self) -> bool:
+        """Whether the master says that it keeps objects in files."""
+        return any("_file_" in name for name, _ in self.values)
+
     def same_run(self, before: "Gauges") -> bool:
         """Whether this reading can come from the same process as an earlier one: no counter went back."""
         now = dict(self.values)

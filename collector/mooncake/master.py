@@ -10,6 +10,7 @@ from collector.mooncake import answers
 from collector.mooncake.client import MasterClient
 from collector.mooncake.errors import MasterError
 from collector.mooncake.gate import Gate, Gauges
+from collector.mooncake.gently import gently
 from collector.mooncake.hosts import endpoint, is_address
 from collector.mooncake.keys import BlockKey, ForeignKey, parse
 from collector.mooncake.locate import locate
@@ -117,13 +118,13 @@ class MasterWatch:
         if self._lookup is None:
             self._lookup = await probe(self._client)
             self.status.lookup = self._lookup.value
+        # In this order: what changes between two of these calls is seen by the next poll at the latest, and a
+        # key that is listed was stored in a segment that is listed.
         gauges = await self._client.gauges()
+        unchanged = self._unchanged(gauges, now)
+        body = None if unchanged else await self._list()
         segments = set(await self._client.segments())
         same_run = self._believed is not None and bool(gauges.values) and gauges.same_run(self._believed)
-        if self._believed is not None and not same_run:
-            self._gate.reset()
-        unchanged = self._gate.holds(gauges) and now - self._listed < self._sweep_interval
-        body = None if unchanged else await self._list()
         any_keys = self._any_keys if body is None else bool(body)
         seen = Seen(keys=any_keys, segments=bool(segments), same_run=same_run)
         if not self._trust.believe(seen, now):
@@ -138,36 +139,38 @@ class MasterWatch:
             self._listed, self._any_keys = now, any_keys
             digest = blake2b(body).digest()
             if digest != self._digest:
-                self._take(body)
+                await self._take(body)
                 self._digest = digest
         self._follow_segments(segments)
+        self._place_the_obvious(gauges)
         await self._place(now)
         return True
+
+    def _unchanged(self, gauges: Gauges, now: float) -> bool:
+        return self._gate.holds(gauges) and now - self._listed < self._sweep_interval
 
     async def _list(self) -> bytes:
         self.status.listings += 1
         return await self._client.keys()
 
-    def _take(self, body: bytes) -> None:
+    async def _take(self, body: bytes) -> None:
         """Bring the view's keys in line with a listing."""
         listed = set(answers.lines(body))
-        for key in [key for key in self.view.keys if key not in listed]:
-            self.view.remove(key)
+        async for gone in gently(key for key in list(self.view.keys) if key not in listed):
+            self.view.remove(gone)
         self._others = {key: named for key, named in self._others.items() if key in listed}
-        for key in listed:
-            if key in self.view or key in self._others:
-                continue
-            named = parse(key)
-            if isinstance(named, BlockKey):
-                if self._models and self._models.isdisjoint(named.model.split("@")):
-                    named = ForeignKey("other model")
-                else:
-                    self._add(key, named)
-                    continue
-            self._others[key] = named
+        async for key in gently(listed):
+            if key not in self.view and key not in self._others:
+                self._add(key)
         self._count()
 
-    def _add(self, key: str, named: BlockKey) -> None:
+    def _add(self, key: str) -> None:
+        named = parse(key)
+        if isinstance(named, BlockKey) and self._models and self._models.isdisjoint(named.model.split("@")):
+            named = ForeignKey("other model")
+        if not isinstance(named, BlockKey):
+            self._others[key] = named
+            return
         self.view.add(key, named)
         if self._known and self._lookup is not Lookup.READ_ONLY and named.block in self._known:
             self.view.place(key, frozenset(KNOWN + holder for holder in self._known[named.block]))
@@ -206,9 +209,22 @@ class MasterWatch:
 
         self.view.drop(lost)
 
+    def _place_the_obvious(self, gauges: Gauges) -> None:
+        """Spare leases: a key that was stored while only one instance had memory mounted can only be there.
+
+        Not so for the keys of the first listing, which may be on disk only.
+        """
+        if self._lookup is Lookup.READ_ONLY or not self.complete or gauges.disk:
+            return
+        instances = {self._instance_of(name) for name in self._segments or ()}
+        if len(instances) == 1:
+            place = frozenset({KNOWN + instances.pop()})
+            for key in self.view.unplaced:
+                self.view.place(key, place)
+
     async def _place(self, now: float) -> None:
         assert self._lookup is not None
-        keys = self.view.unplaced()
+        keys = self.view.unplaced
         # The first listing is located in full anyway.
         due = self._swept is None or now - self._swept >= self._sweep_interval
         sweep = self._lookup is Lookup.READ_ONLY and due
@@ -220,7 +236,7 @@ class MasterWatch:
             self._settle(found)
         if sweep:
             self._swept = now
-        self.status.unplaced = len(self.view.unplaced())
+        self.status.unplaced = len(self.view.unplaced)
 
     def _settle(self, found: dict[str, Places]) -> None:
         for key, places in found.items():

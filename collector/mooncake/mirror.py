@@ -5,17 +5,16 @@ copy of an earlier write changes nothing. After anything that went wrong it is u
 is read again, and everything is compared.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from collector.mooncake.gently import gently
 from collector.mooncake.view import View
 from indexer.errors import IndexFullError, IndexUnavailableError, LifeError
-from indexer.holders import parse
+from indexer.holders import POOL_WIDE, parse
 from indexer.index.reader import IndexReader
 from indexer.index.writer import IndexWriter
 
-CHUNK = 2000
-"""Blocks in one write: about 3 ms of Redis."""
-
+_ATTEMPTS = 3
 _PREFIX = "l3:"
 
 
@@ -45,6 +44,7 @@ class Mirror:
             async for blocks in self._writer.holder_blocks(holder):
                 held[holder].update(blocks)
         self._held, self._generations = held, generations
+        self._waiting.update(*held.values())
         self._unsure = self._went_back = False
 
     def blocks(self) -> dict[str, frozenset[str]]:
@@ -61,7 +61,7 @@ class Mirror:
         return {parse(holder).instance: len(blocks) for holder, blocks in self._held.items() if blocks}
 
     def distrust(self) -> None:
-        """Redis may have lost writes: compare everything at the next `write`."""
+        """Redis may have lost writes: read it again and compare everything at the next `write`."""
         self._unsure = True
 
     def touch(self, blocks: Iterable[str]) -> None:
@@ -74,64 +74,57 @@ class Mirror:
         Raises FencedError, and IndexUnavailableError or IndexFullError: then call again later.
         """
         views = list(views)
-        compare_all = self._unsure
-        try:
-            if compare_all:
-                await self.load()
-                self._waiting = {block for view in views for block in view.claims}
-                self._waiting.update(*self._held.values())
-            await self._write(lambda block: _union(views, block), removing)
-        except LifeError:
-            # Somebody wrote with our token and is not us: an attempt of ours that we thought had failed.
-            self._unsure = True
-        except (IndexUnavailableError, IndexFullError):
-            self._unsure = True
-            raise
-        else:
-            # Removals that had to wait are found again by comparing everything.
-            self._unsure = not removing or self._went_back
-            self._waiting.clear()
-
-    async def _write(self, holders: Callable[[str], frozenset[str]], removing: bool) -> None:
-        adds: dict[str, list[str]] = {}
-        removes: dict[str, list[str]] = {}
-        for block in self._waiting:
-            wanted = {_PREFIX + instance for instance in holders(block)}
-            for holder in wanted:
-                if block not in self._held.get(holder, ()):
-                    adds.setdefault(holder, []).append(block)
-            if removing:
-                for holder, held in self._held.items():
-                    if holder not in wanted and block in held:
-                        removes.setdefault(holder, []).append(block)
-        for holder in sorted(adds.keys() | removes.keys()):
-            await self._change(holder, adds.get(holder, []), removes.get(holder, []))
-
-    async def _change(self, holder: str, adds: list[str], removes: list[str]) -> None:
-        if not adds and len(removes) == len(self._held[holder]):
-            await self._reconcile(holder, [], removes, drop=True)
+        for _ in range(_ATTEMPTS):
+            try:
+                if self._unsure:
+                    await self.load()
+                    self._waiting.update(*(view.claims for view in views))
+                await self._bring_in_line(views, removing)
+            except LifeError:
+                # A write of ours arrived that we thought had failed, or Redis lost one.
+                self._unsure = True
+                continue
+            except (IndexUnavailableError, IndexFullError):
+                self._unsure = True
+                raise
+            self._unsure |= self._went_back
             return
-        for start in range(0, len(removes), CHUNK):
-            await self._reconcile(holder, [], removes[start : start + CHUNK])
-        for start in range(0, len(adds), CHUNK):
-            await self._reconcile(holder, adds[start : start + CHUNK], [])
 
-    async def _reconcile(
-        self, holder: str, adds: list[str], removes: list[str], *, drop: bool = False
-    ) -> None:
+    async def _bring_in_line(self, views: list[View], removing: bool) -> None:
+        # What is touched from here on may have changed after it was looked at.
+        touched, self._waiting = self._waiting, set()
+        wanted: dict[str, set[str]] = {}
+        async for block in gently(touched):
+            for instance in frozenset().union(*(view.holders(block) for view in views)):
+                wanted.setdefault(_PREFIX + instance, set()).add(block)
+        # The pool-wide holder last: what it has is then known for its instances too, whenever we may die.
+        pool_wide = _PREFIX + POOL_WIDE
+        for holder in sorted(wanted.keys() | self._held.keys(), key=lambda name: (name == pool_wide, name)):
+            held, want = self._held.get(holder, set()), wanted.get(holder, set())
+            adds = want - held
+            removes = (held & touched) - want if removing else set()
+            if adds or removes:
+                await self._change(holder, adds, removes)
+        if not removing:
+            self._waiting |= touched
+
+    async def _change(self, holder: str, adds: set[str], removes: set[str]) -> None:
         if holder not in self._generations:
             self._generations[holder] = await self._writer.generation(holder)
-        packed = "" if drop else "".join(removes)
+        drop = not adds and len(removes) == len(self._held[holder])
         rev, generation = await self._writer.reconcile(
-            self._token, holder, self._generations[holder], "".join(adds), packed, drop
+            self._token,
+            holder,
+            self._generations[holder],
+            "".join(adds),
+            "" if drop else "".join(removes),
+            drop,
         )
-        self._generations[holder] = generation
-        held = self._held.setdefault(holder, set())
-        held.update(adds)
-        held.difference_update(removes)
+        if drop:
+            # Redis forgets a dropped holder's generation after a while.
+            del self._generations[holder], self._held[holder]
+        else:
+            self._generations[holder] = generation
+            self._held[holder] = (self._held.get(holder, set()) | adds) - removes
         self._went_back |= rev < self._rev
         self._rev = rev
-
-
-def _union(views: Iterable[View], block: str) -> frozenset[str]:
-    return frozenset().union(*(view.holders(block) for view in views))

@@ -12,6 +12,8 @@ import structlog
 from collector.discovery.base import Master
 from collector.mooncake.client import MasterClient
 from collector.mooncake.completeness import Fixed
+from collector.mooncake.errors import MasterError
+from collector.mooncake.gently import STEP
 from collector.mooncake.master import MasterWatch, Status
 from collector.mooncake.mirror import Mirror
 from collector.mooncake.places import Instances
@@ -68,6 +70,11 @@ class Poller:
             self._rename()
         self._retarget.set()
 
+    @property
+    def wanted(self) -> tuple[Master, ...]:
+        """The masters of the last `target`."""
+        return self._wanted
+
     def distrust(self) -> None:
         """Redis went back in time: compare everything, whatever the masters say."""
         self._mirror.distrust()
@@ -98,6 +105,7 @@ class Poller:
                 self._retarget.clear()
                 self._start_watches(group)
                 self._end_watches()
+                await self._settle(*self._watches.values())
                 await self._write()
                 try:
                     async with asyncio.timeout(self._config.poll_interval):
@@ -162,9 +170,8 @@ class Poller:
                         master=master.http,
                         error=watch.status.error,
                     )
-                if await self._instances.resolve():
-                    self._rename()
-                self._mirror.touch(watch.view.settle())
+                await self._follow_names(watch, client)
+                await self._settle(watch)
                 await self._write()
                 wake.clear()
                 try:
@@ -181,6 +188,8 @@ class Poller:
             # No master at all proves something only when none turned up for a while.
             and (bool(self._watches) or clock.monotonic() - self._started >= self._grace)
         )
+        if removing:
+            self._known = {}
         async with self._writing:
             try:
                 await self._mirror.write([w.view for w in self._watches.values()], removing=removing)
@@ -188,7 +197,24 @@ class Poller:
                 log.warning("L3: the index did not take the changes", error=str(error))
         self._on_change()
 
+    async def _follow_names(self, watch: MasterWatch, client: MasterClient) -> None:
+        """Learn which instance is where, beyond what addresses themselves tell."""
+        changed = await self._instances.resolve()
+        if self._instances.by_port and watch.status.state == "live":
+            try:
+                changed |= self._instances.segments(client.base, await client.segment_endpoints())
+            except MasterError as error:
+                log.debug("L3: no details of segments", master=client.base, error=str(error))
+        if changed:
+            self._rename()
+
     def _rename(self) -> None:
         for watch in self._watches.values():
             watch.view.rename()
-            self._mirror.touch(watch.view.settle())
+        self._retarget.set()
+
+    async def _settle(self, *watches: MasterWatch) -> None:
+        for watch in watches:
+            while not watch.view.settled:
+                self._mirror.touch(watch.view.settle(STEP))
+                await asyncio.sleep(0)

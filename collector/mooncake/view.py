@@ -5,6 +5,7 @@ which holders have which block. Only what was touched is computed again.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from collector.mooncake.completeness import Fixed, Space
 from collector.mooncake.keys import BlockKey, Part
@@ -29,6 +30,7 @@ class View:
         self._require_all = require_all
         self._fixed = fixed
         self._keys: dict[str, tuple[BlockKey, Places | None]] = {}
+        self._unplaced: set[str] = set()
         self._spaces: dict[str, Space] = {}
         self._blocks: dict[str, dict[tuple[str, Part], Places]] = {}
         self._space_blocks: dict[str, dict[str, int]] = {}
@@ -47,15 +49,17 @@ class View:
         """Every key that the view knows, placed or not."""
         return self._keys.keys()
 
+    @property
     def unplaced(self) -> list[str]:
         """Keys that are listed and whose place was never told."""
-        return [key for key, (_, places) in self._keys.items() if places is None]
+        return list(self._unplaced)
 
     def add(self, key: str, named: BlockKey) -> None:
         """A key that the master lists; its place is not known yet. A known key stays as it is."""
         if key in self._keys:
             return
         self._keys[key] = (named, None)
+        self._unplaced.add(key)
         space = self._spaces.get(named.space)
         if space is None:
             space = self._spaces[named.space] = Space(self._fixed)
@@ -72,6 +76,7 @@ class View:
             return
         named = found[0]
         self._keys[key] = (named, places)
+        self._unplaced.discard(key)
         self._put(named, places)
 
     def remove(self, key: str) -> None:
@@ -79,6 +84,7 @@ class View:
         found = self._keys.pop(key, None)
         if found is None:
             return
+        self._unplaced.discard(key)
         named = found[0]
         self._put(named, _NOWHERE)
         blocks = self._space_blocks[named.space]
@@ -104,10 +110,20 @@ class View:
         self._instances.clear()
         self._dirty.update(self._blocks)
 
-    def settle(self) -> set[str]:
-        """Bring the claims up to date; the blocks whose holders changed."""
+    @property
+    def settled(self) -> bool:
+        """Whether the claims are up to date."""
+        return not self._dirty
+
+    def settle(self, limit: int | None = None) -> set[str]:
+        """Bring the claims of at most `limit` blocks up to date; those whose holders changed."""
         changed = set()
-        for block in self._dirty:
+        if limit is None or limit >= len(self._dirty):
+            now, self._dirty = self._dirty, set()
+        else:
+            now = set(islice(self._dirty, limit))
+            self._dirty -= now
+        for block in now:
             claims = self._holders(block)
             if claims != self._claims.get(block, _NOBODY):
                 changed.add(block)
@@ -115,7 +131,6 @@ class View:
                     self._claims[block] = claims
                 else:
                     del self._claims[block]
-        self._dirty.clear()
         return changed
 
     def holders(self, block: str) -> frozenset[str]:

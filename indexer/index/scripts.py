@@ -97,15 +97,22 @@ def translate(error: BaseException) -> Exception:
 
 async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
     """Await a call to Redis for at most `seconds`; raises only errors of this project."""
+    task = asyncio.current_task()
+    cancels = task.cancelling() if task else 0
     try:
         async with asyncio.timeout(seconds):
-            return await awaitable
+            result = await awaitable
     except Exception as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             # The client turns a cancellation that meets a reply into an error of its own.
             raise asyncio.CancelledError from error
         raise translate(error) from error
+    if task and task.cancelling() > cancels:
+        # redis-py sends within `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
+        # comes at the wrong moment; the task would then go on for ever.
+        raise asyncio.CancelledError
+    return result
 
 
 async def read_again(read: Callable[[], Awaitable[Any]]) -> Any:
