@@ -7,7 +7,7 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check scan tools kube image golden docs format clean
+.PHONY: help demo test test-all check scan tools kube kube-node cluster image golden docs format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
@@ -19,6 +19,8 @@ help:
 	@echo "make image     the container image (needs buildah)"
 	@echo "make tools     helm and kubectl, into .tools/bin"
 	@echo "make kube      build a Kubernetes control plane for tests/cluster (needs Go; minutes, once)"
+	@echo "make kube-node the same and a whole node: kubelet, containerd, CoreDNS (Debian, root)"
+	@echo "make cluster   tests on that node, with real containers"
 	@echo "make docs      docs/configuration.md, from the code"
 	@echo "make format    lay out the code"
 	@echo "make clean     remove .venv and caches"
@@ -79,6 +81,17 @@ tools: $(STAMP)
 # Into $KVI_KUBE_CACHE, by default ~/.cache/cache-indexer/kube.
 kube:
 	@$(PYTHON) tests/cluster/binaries.py
+
+# The packages of Debian that it takes besides.
+NODE_PACKAGES := crun containernetworking-plugins nftables iptables conntrack iproute2 openssl buildah curl
+
+kube-node:
+	@dpkg -s $(NODE_PACKAGES) >/dev/null 2>&1 || { \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends $(NODE_PACKAGES) >/dev/null; }
+	@$(PYTHON) tests/cluster/binaries.py node
+
+cluster: $(STAMP) kube-node tools
+	@TEST_REQUIRE_SERVERS=node $(BIN)/pytest tests/cluster/node -m slow $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/python -m indexer.config.reference > docs/configuration.md

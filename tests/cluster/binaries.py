@@ -1,6 +1,7 @@
 """Builds the real Kubernetes control plane from source, once, into a cache outside the tree.
 
     python tests/cluster/binaries.py            # what the tests need: etcd, the control plane, kwok
+    python tests/cluster/binaries.py node       # also what a real node needs
 
 Each program lies in `<cache>/<project>-<version>/`, so that a step is skipped when its file is there and a
 new version is built beside the old one. The cache is `$KVI_KUBE_CACHE` or `~/.cache/cache-indexer/kube`.
@@ -15,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # The control plane's own go.mod asks for at least this; an older `go` would try to fetch a newer one.
@@ -29,29 +31,57 @@ class Project:
     module: str
     version: str
     programs: dict[str, str]
-    # Modules that the project keeps in its own repository, with the version they are published under.
+    # The version of modules that lie in the project's own repository, where its go.mod does not say it.
     siblings: str = ""
     linker: str = ""
-    environment: tuple[tuple[str, str], ...] = ()
+    tags: str = ""
+    # Source files to build with in place of the project's: path -> text.
+    overlay: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
-        return cache() / f"{self.module.removesuffix('/v3').split('/')[1]}-{self.version}"
+        """Where its programs lie."""
+        return cache() / f"{self.module.split('/')[1]}-{self.version}"
 
 
-KUBERNETES = Project(
-    "k8s.io/kubernetes",
-    "v1.37.2",
-    {f"./cmd/{name}": name for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
-    siblings="v0.37.2",
-    linker=" ".join(
-        f"-X k8s.io/component-base/version.{key}"
-        for key in ("gitVersion=v1.37.2", "gitMajor=1", "gitMinor=37", "gitTreeState=clean")
+def _kubernetes(*programs: str) -> Project:
+    version = ("gitVersion=v1.37.2", "gitMajor=1", "gitMinor=37", "gitTreeState=clean")
+    return Project(
+        "k8s.io/kubernetes",
+        "v1.37.2",
+        {f"./cmd/{name}": name for name in programs},
+        siblings="v0.37.2",
+        linker=" ".join(f"-X k8s.io/component-base/version.{part}" for part in version),
+    )
+
+
+KWOK = Project("sigs.k8s.io/kwok", "v0.8.0", {"./cmd/kwok": "kwok"})
+CONTROL_PLANE = (
+    Project("go.etcd.io/etcd/server/v3", "v3.6.16", {".": "etcd"}),
+    KWOK,
+    _kubernetes("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+)
+DNS_PLUGINS = ("bind", "cache", "errors", "kubernetes", "log", "ready")
+NODE = (
+    _kubernetes("kubelet", "kube-proxy"),
+    Project(
+        "github.com/containerd/containerd/v2",
+        "v2.3.7",
+        {f"./cmd/{name}": name for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        linker="-X github.com/containerd/containerd/v2/version.Version=v2.3.7",
+        tags="no_btrfs,no_zfs,no_devmapper",
+    ),
+    Project(
+        "github.com/coredns/coredns",
+        "v1.15.0",
+        {".": "coredns"},
+        # All of its plugins take three times as long to build, for clients of a dozen clouds.
+        overlay={
+            "core/plugin/zplugin.go": "package plugin\n\n"
+            + "".join(f'import _ "github.com/coredns/coredns/plugin/{name}"\n' for name in DNS_PLUGINS)
+        },
     ),
 )
-ETCD = Project("go.etcd.io/etcd/server/v3", "v3.6.16", {".": "etcd"}, siblings="v3.6.16")
-KWOK = Project("sigs.k8s.io/kwok", "v0.8.0", {"./cmd/kwok": "kwok"})
-CONTROL_PLANE = (ETCD, KWOK, KUBERNETES)
 
 
 class CannotBuildError(Exception):
@@ -69,7 +99,7 @@ def missing(projects: tuple[Project, ...] = CONTROL_PLANE) -> list[str]:
 
 def program(name: str) -> Path:
     """Where a built program lies."""
-    return next(p.folder / name for p in CONTROL_PLANE if name in p.programs.values())
+    return next(p.folder / name for p in (*CONTROL_PLANE, *NODE) if name in p.programs.values())
 
 
 def source(project: Project) -> Path:
@@ -103,22 +133,35 @@ def _build(project: Project) -> None:
         modfile = Path(scratch, "go.mod")
         for name in ("go.mod", "go.sum"):
             Path(scratch, name).write_bytes((origin / name).read_bytes())
-        local = re.findall(r"^\s*(?:replace )?(\S+) => (\.\S+)", modfile.read_text(), re.MULTILINE)
+        local = re.findall(r"^\s*(?:replace )?(\S+) => \.", modfile.read_text(), re.MULTILINE)
         edits = [
-            f"-dropreplace={name}" if "FORBIDDEN" in path else f"-replace={name}={name}@{project.siblings}"
-            for name, path in local
+            f"-replace={name}={name}@{project.siblings}" if project.siblings else f"-dropreplace={name}"
+            for name in local
         ]
         if edits:
             subprocess.run(["go", "mod", "edit", *edits, modfile], check=True)
         command = ["go", "build", "-mod=mod", f"-modfile={modfile}", "-trimpath"]
-        command.append(f"-ldflags=-s -w {project.linker}")
+        command += [f"-ldflags=-s -w {project.linker}", f"-tags={project.tags}"]
+        if project.overlay:
+            command.append(f"-overlay={_overlay(project, origin, Path(scratch))}")
         for package, name in project.programs.items():
             if (project.folder / name).is_file():
                 continue
             built = Path(scratch, name)
-            subprocess.run([*command, "-o", str(built), package], cwd=origin, env=_environment(), check=True)
+            subprocess.run([*command, "-o", str(built), package], cwd=origin, env=environment(), check=True)
             built.rename(project.folder / name)
             print(f"built {name} {project.version}, {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _overlay(project: Project, origin: Path, scratch: Path) -> Path:
+    replaced = {}
+    for number, (path, text) in enumerate(project.overlay.items()):
+        file = scratch / f"overlay-{number}.go"
+        file.write_text(text)
+        replaced[str(origin / path)] = str(file)
+    listing = scratch / "overlay.json"
+    listing.write_text(json.dumps({"Replace": replaced}))
+    return listing
 
 
 def _collect_stages() -> None:
@@ -127,14 +170,15 @@ def _collect_stages() -> None:
     stages().write_text("\n---\n".join(file.read_text() for file in files))
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """For `go`: its own version, our settings."""
     fixed = {"GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
     return os.environ | fixed
 
 
 def _download(module: str, version: str) -> dict[str, str]:
     command = ["go", "mod", "download", "-json", f"{module}@{version}"]
-    done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     if done.returncode != 0:
         raise CannotBuildError(f"{module} {version} did not come from GOPROXY: {done.stdout}{done.stderr}")
     found: dict[str, str] = json.loads(done.stdout)
@@ -154,7 +198,7 @@ def _check_go() -> None:
 
 if __name__ == "__main__":
     try:
-        build()
+        build((*CONTROL_PLANE, *NODE) if sys.argv[1:] == ["node"] else CONTROL_PLANE)
     except CannotBuildError as error:
         sys.exit(str(error))
     print(f"ready in {cache()}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,10 @@ async def test_static_list_is_one_complete_snapshot():
     assert snapshot.masters == (Master("http://m:9003"),)
 
 
-def test_source_that_is_not_there_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"discovery\.source"):
+def test_source_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "collector.discovery.kubernetes", raising=False)
+    monkeypatch.setitem(sys.modules, "collector.discovery.kubernetes.source", None)
+    with pytest.raises(ConfigError, match=r"discovery\.source.*cache-indexer\[kubernetes\]"):
         source(load(overrides={"discovery.source": "kubernetes"}).pools[0].discovery)
 
 
