@@ -22,7 +22,9 @@ LABEL org.opencontainers.image.title="cache-indexer" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/cache-indexer /opt/cache-indexer
+# The user has no entry in passwd, and libraries ask for a home.
 ENV PATH=/opt/cache-indexer/bin:$PATH \
+    HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 # A number, so that Kubernetes can tell that it is not root.
