@@ -42,7 +42,7 @@ async def run_collector(config: Config, *, stop: asyncio.Event) -> None:
                 config,
                 pool,
                 IndexWriter(client, pool.name, config.redis.timeout),
-                source(pool.discovery),
+                source(pool.discovery, config.ingest.l3.scheme),
                 member,
                 context,
                 metrics,

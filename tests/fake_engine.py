@@ -94,6 +94,7 @@ class Engine:
         self._counter = asyncio.create_task(self._count())
         if self.has_replay:
             router = self._context.socket(zmq.ROUTER)
+            router.setsockopt(zmq.IPV6, 1)
             router.setsockopt(zmq.SNDHWM, 0)
             await _bind(router, f"tcp://{self.host}:{self.replay_port}")
             self._server = asyncio.create_task(self._serve(router))

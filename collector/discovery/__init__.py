@@ -26,6 +26,6 @@ def source(cfg: Discovery, scheme: str = "http") -> Source:
     except ImportError as error:
         raise ConfigError(
             f'discovery.source "kubernetes" needs an extra ({error.name} is missing): '
-            "pip install 'cache-indexer[kubernetes]'"
+            "pip install 'cache-indexer[kubernetes]', or choose static, file, or give --engine"
         ) from None
     return KubernetesSource(cfg, scheme)

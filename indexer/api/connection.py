@@ -82,10 +82,10 @@ class Connection(web.RequestHandler):
                 )
                 return
             self._head_size, self._head_tail = size, seen[-3:]
-            if end >= 0:
-                self._head_open = False
-                self._stop_head_timer()
         super().data_received(data)
+        if self._head_open and self._messages:
+            self._head_open = False
+            self._stop_head_timer()
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -106,7 +106,8 @@ class Connection(web.RequestHandler):
                 self.transport.abort()
             return resp, True
         finally:
-            if body_ended:
+            # With requests waiting (aiohttp's `_messages`: parsed, not yet served) a body may be coming.
+            if body_ended and not self._messages:
                 self._await_head()
 
     def handle_error(

@@ -56,7 +56,7 @@ def _joined(ops: Sequence[Op]) -> list[tuple[str, str, int, str]]:
     """Neighbouring ops of one kind and holder as one: fewer, bigger commands inside the script."""
     rows: list[tuple[str, str, int, list[str]]] = []
     for op in ops:
-        if rows and op.kind != "clear" and rows[-1][:3] == (op.kind, op.tier, op.group):
+        if rows and rows[-1][:3] == (op.kind, op.tier, op.group):
             rows[-1][3].append(op.blocks)
         else:
             rows.append((op.kind, op.tier, op.group, [op.blocks]))

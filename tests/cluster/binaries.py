@@ -16,8 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 # The control plane's own go.mod asks for at least this; an older `go` would try to fetch a newer one.
@@ -35,8 +34,8 @@ class Project:
     siblings: str = ""
     linker: str = ""
     tags: str = ""
-    # Source files to build with in place of the project's: path -> text.
-    overlay: Mapping[str, str] = field(default_factory=dict)
+    # A main package of ours that is built from the project's packages, as the only program.
+    main: str = ""
 
     @property
     def folder(self) -> Path:
@@ -61,7 +60,24 @@ CONTROL_PLANE = (
     KWOK,
     _kubernetes("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
 )
-DNS_PLUGINS = ("bind", "cache", "errors", "kubernetes", "log", "ready")
+_COREDNS = """package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/ready"
+)
+
+func main() {
+	dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "kubernetes"}
+	coremain.Run()
+}
+"""
 NODE = (
     _kubernetes("kubelet", "kube-proxy"),
     Project(
@@ -76,10 +92,7 @@ NODE = (
         "v1.15.0",
         {".": "coredns"},
         # All of its plugins take three times as long to build, for clients of a dozen clouds.
-        overlay={
-            "core/plugin/zplugin.go": "package plugin\n\n"
-            + "".join(f'import _ "github.com/coredns/coredns/plugin/{name}"\n' for name in DNS_PLUGINS)
-        },
+        main=_COREDNS,
     ),
 )
 
@@ -142,8 +155,11 @@ def _build(project: Project) -> None:
             subprocess.run(["go", "mod", "edit", *edits, modfile], check=True)
         command = ["go", "build", "-mod=mod", f"-modfile={modfile}", "-trimpath"]
         command += [f"-ldflags=-s -w {project.linker}", f"-tags={project.tags}"]
-        if project.overlay:
-            command.append(f"-overlay={_overlay(project, origin, Path(scratch))}")
+        if project.main:
+            requirement = f"-require={project.module}@{project.version}"
+            subprocess.run(["go", "mod", "edit", "-module=main", requirement, modfile], check=True)
+            Path(scratch, "main.go").write_text(project.main)
+            origin = Path(scratch)
         for package, name in project.programs.items():
             if (project.folder / name).is_file():
                 continue
@@ -151,17 +167,6 @@ def _build(project: Project) -> None:
             subprocess.run([*command, "-o", str(built), package], cwd=origin, env=environment(), check=True)
             built.rename(project.folder / name)
             print(f"built {name} {project.version}, {time.monotonic() - started:.0f} s", flush=True)
-
-
-def _overlay(project: Project, origin: Path, scratch: Path) -> Path:
-    replaced = {}
-    for number, (path, text) in enumerate(project.overlay.items()):
-        file = scratch / f"overlay-{number}.go"
-        file.write_text(text)
-        replaced[str(origin / path)] = str(file)
-    listing = scratch / "overlay.json"
-    listing.write_text(json.dumps({"Replace": replaced}))
-    return listing
 
 
 def _collect_stages() -> None:

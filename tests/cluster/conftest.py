@@ -11,9 +11,9 @@ import pytest
 from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.kube import NODE, Backend, Namespace
-from tests.cluster.link import Link
 from tests.conftest import REQUIRED
 from tests.fakes.kube_api import FakeKubeApi
+from tests.proxy import Proxy
 
 
 @pytest.fixture(scope="session")
@@ -103,12 +103,10 @@ async def kube(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         await backend.start()
     else:
         backend = RealBackend(request.getfixturevalue("_plane"))
-    link = Link(backend.port)
-    await link.heal()
-    namespace = Namespace(backend, link, tmp_path)
-    await backend.prepare(namespace.name)
-    yield namespace
-    await link.cut()
+    async with Proxy(backend.port).running() as link:
+        namespace = Namespace(backend, link, tmp_path)
+        await backend.prepare(namespace.name)
+        yield namespace
     if request.param == "fake":
         await backend.stop()
 
@@ -117,9 +115,7 @@ async def kube(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def real_kube(_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Namespace]:
     """A namespace of its own on the real API server."""
     backend = RealBackend(_plane)
-    link = Link(backend.port)
-    await link.heal()
-    namespace = Namespace(backend, link, tmp_path)
-    await backend.prepare(namespace.name)
-    yield namespace
-    await link.cut()
+    async with Proxy(backend.port).running() as link:
+        namespace = Namespace(backend, link, tmp_path)
+        await backend.prepare(namespace.name)
+        yield namespace

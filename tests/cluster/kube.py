@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import aiohttp
 import yaml
 
-from tests.cluster.link import Link
+from tests.proxy import Proxy
 
 Json = dict[str, Any]
 NODE = "without-kubelet"
@@ -40,7 +40,7 @@ class Backend(Protocol):
 class Namespace:
     """A namespace and its pods. The test talks to the server itself; `link` is the reader's way to it."""
 
-    def __init__(self, backend: Backend, link: Link, directory: Path) -> None:
+    def __init__(self, backend: Backend, link: Proxy, directory: Path) -> None:
         self.backend, self.link = backend, link
         self.name = f"t-{uuid.uuid4().hex[:8]}"
         self.directory = directory

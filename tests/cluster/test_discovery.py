@@ -119,12 +119,12 @@ async def test_a_deletion_while_out_of_reach_is_told_afterwards(kube: Namespace)
         uid = await kube.run(engine_pod("a"), "10.0.0.1")
         await kube.run(engine_pod("b"), "10.0.0.2")
         await watcher.ips("10.0.0.1", "10.0.0.2")
-        await kube.link.cut()
+        kube.link.cut()
         blind = await watcher.until(lambda s: not s.complete)
         assert {e.ip for e in blind.engines} == {"10.0.0.1", "10.0.0.2"}, "nobody goes unseen"
         assert "can't be reached" in (blind.error or "")
         await kube.bury("a")
-        await kube.link.heal()
+        kube.link.mend()
         await watcher.ips("10.0.0.2")
     assert watcher.gone == [Gone("10.0.0.1", incarnation(uid))]
 
@@ -136,11 +136,11 @@ async def test_expiry_of_the_watch_leaves_absence_to_the_grace_time(kube: Namesp
         uid = await kube.run(engine_pod("a"), "10.0.0.1")
         await kube.run(engine_pod("b"), "10.0.0.2")
         roster.observe(await watcher.ips("10.0.0.1", "10.0.0.2"), 0.0)
-        await kube.link.cut()
+        kube.link.cut()
         roster.observe(await watcher.until(lambda s: not s.complete), 1.0)
         await kube.bury("a")
         await kube.backend.forget()
-        await kube.link.heal()
+        kube.link.mend()
         roster.observe(await watcher.ips("10.0.0.2"), 100.0)
         streams = {("10.0.0.1", 0): incarnation(uid), ("10.0.0.2", 0): None}
         assert roster.retire(streams, 129.0) == []

@@ -79,19 +79,35 @@ def test_keep_alive_serves_many_requests(service: Service) -> None:
             assert read_from(sock)[0] == 200
 
 
+def read_codes(sock: socket.socket, count: int) -> list[int]:
+    """Status codes of the next `count` answers, which may come in one piece."""
+    response = sock.makefile("rb")
+    codes = []
+    for _ in range(count):
+        codes.append(int(response.readline().split()[1]))
+        length = 0
+        while (line := response.readline()) != b"\r\n":
+            if line.lower().startswith(b"content-length"):
+                length = int(line.split(b":")[1])
+        response.read(length)
+    return codes
+
+
 def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
     with service.connect() as sock:
         sock.sendall((head() + BODY) * 2 + head(2) + b"{}")
-        response = sock.makefile("rb")
-        codes = []
-        for _ in range(3):
-            codes.append(int(response.readline().split()[1]))
-            length = 0
-            while (line := response.readline()) != b"\r\n":
-                if line.lower().startswith(b"content-length"):
-                    length = int(line.split(b":")[1])
-            response.read(length)
-        assert codes == [200, 200, 400]
+        assert read_codes(sock, 3) == [200, 200, 400]
+
+
+@pytest.mark.parametrize("piece", [700, 5_001, 300_000])
+def test_bodies_of_pipelined_requests_are_no_heads(service: Service, piece: int) -> None:
+    """However the pieces fall, and also when more wait than the server takes in at once."""
+    size = 4 * MAX_HEAD
+    stream = (head(size) + BODY.ljust(size)) * 60
+    with service.connect() as sock:
+        for start in range(0, len(stream), piece):
+            sock.sendall(stream[start : start + piece])
+        assert read_codes(sock, 60) == [200] * 60
 
 
 def test_announced_body_over_the_limit_is_413_before_it_comes(service: Service) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.discovery.base import Rank
@@ -184,6 +184,7 @@ def test_selectors() -> None:
     assert selectors.masters(Labels()) == "openfuyao.com/kvmanager=mooncake"
 
 
+@settings(deadline=None)
 @given(annotations=st.dictionaries(st.sampled_from(["cache-indexer/dpSize", "x"]), st.text(max_size=4)))
 def test_no_annotation_upsets_it(annotations: dict[str, str]) -> None:
     """One pod's owner can't hide everybody's engines."""

@@ -13,10 +13,18 @@ from indexer.config.pool import Discovery
 
 
 async def main(kubeconfig: str, namespace: str) -> None:
-    """Until it is ended."""
+    """Until standard input ends: a signal would only reach the program that leads into the namespaces."""
     discovery = Discovery(kubeconfig=kubeconfig, namespace=namespace)
-    async for snapshot in KubernetesSource(discovery, "http").snapshots():
-        print(msgspec.json.encode(snapshot).decode(), flush=True)
+
+    async def write() -> None:
+        async for snapshot in KubernetesSource(discovery, "http").snapshots():
+            print(msgspec.json.encode(snapshot).decode(), flush=True)
+
+    writing = asyncio.create_task(write())
+    reading = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+    await asyncio.wait([writing, reading], return_when=asyncio.FIRST_COMPLETED)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
 
 
 if __name__ == "__main__":

@@ -48,12 +48,14 @@ async def discovering(node: Node, namespace: str) -> AsyncIterator[Seen]:
     """Discovery running inside the node."""
     module = "tests.cluster.node.snapshots"
     command = node.inside([sys.executable, "-m", module, f"{node.run}/admin.kubeconfig", namespace])
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
     assert process.stdout is not None
     try:
         yield Seen(process.stdout)
     finally:
-        process.terminate()
+        process.stdin.close()
         await process.wait()
 
 

@@ -181,6 +181,14 @@ async def test_a_rank_counts_with_its_worst_group(index: Index) -> None:
     assert (await index.writer.streams())[0].groups == (0, 1)
 
 
+async def test_a_group_first_heard_of_in_one_tier_counts_in_the_other(index: Index) -> None:
+    await index.open(A)
+    await index.store(A, 0, 1, 2)
+    assert await index.count(packed(1, 2), A.ip) == 2
+    await index.apply(A, 1, Op("store", "l2", 1, packed(1)))
+    assert await index.count(packed(1, 2), A.ip) == 0, "group 1 holds nothing in l1"
+
+
 async def test_a_block_stored_twice_goes_with_one_removal(index: Index) -> None:
     await index.open(A)
     await index.store(A, 0, 1)

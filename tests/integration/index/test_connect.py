@@ -107,7 +107,7 @@ async def test_a_user_with_few_rights(redis_server: Server, connected: Connect) 
 
 
 async def test_a_cluster(start_redis: Any, connected: Connect) -> None:
-    """Of one node that has all slots: routing by key, the cluster's own pipeline, scripts on the right node."""
+    """Of one node that has all slots: routing by key, the cluster client's own pipelines."""
     server: Server = start_redis("valkey", options={"cluster-enabled": "yes"})
     server.client().execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     client = await connected(url=f"redis+cluster://127.0.0.1:{server.port}", timeout=5)
@@ -156,7 +156,7 @@ async def test_tls(start_redis: Any, connected: Connect, tmp_path: Path) -> None
     if shutil.which("openssl") is None or binary("redis7") is None:
         pytest.skip("needs the system's redis-server (the embedded one has no TLS) and openssl")
     key, cert, port = tmp_path / "key.pem", tmp_path / "cert.pem", free_port()
-    subprocess.run(
+    subprocess.run(  # noqa: ASYNC221
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
          "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost",
          "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
@@ -174,7 +174,7 @@ async def test_tls(start_redis: Any, connected: Connect, tmp_path: Path) -> None
     url = f"rediss://127.0.0.1:{port}/0"
     await write_and_read(await connected(url=url, timeout=5, tls=RedisTls(ca_file=str(cert))))
     strict = await connected(url=url, timeout=5)
-    with pytest.raises(IndexUnavailableError, match="(?i)certificate"):
+    with pytest.raises(IndexUnavailableError, match=r"(?i)certificate"):
         await IndexReader(strict, POOL, 5).ready()
     lax = await connected(url=url, timeout=5, tls=RedisTls(insecure=True))
     await IndexReader(lax, POOL, 5).ready()

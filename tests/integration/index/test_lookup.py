@@ -54,25 +54,33 @@ async def test_a_hole_ends_the_prefix(index: Index) -> None:
         assert await index.count(packed(*range(1000)), A.ip) == hole
 
 
-async def test_a_thousand_candidates_that_fall_out_one_by_one(index: Index) -> None:
+@pytest.mark.parametrize("refusals", [2, 0])
+async def test_a_thousand_candidates_that_fall_out_one_by_one(
+    index_here: Index, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """Asked by mask, and by names, which come in no order."""
+    index = index_here
+    monkeypatch.setattr("indexer.index.reader._REFUSALS", refusals)
     streams = [StreamKey(f"10.1.{n // 250}.{n % 250}", 0) for n in range(1000)]
+    chain = [block(n) for n in range(301)]
+    held = [n * 7 % 300 + 1 for n in range(1000)]
     for key in streams:
         await index.open(key)
-    chain = [block(n) for n in range(1001)]
     await index.writer.apply(
         index.token,
         [
-            Apply(key, "a", 0, 1, stamp(1), (Op("store", "l1", 0, "".join(chain[: n + 1])),))
-            for n, key in enumerate(streams)
+            Apply(key, "a", 0, 1, stamp(1), (Op("store", "l1", 0, "".join(chain[:length])),))
+            for key, length in zip(streams, held, strict=True)
         ],
     )
     names = [key.ip for key in streams]
     matches = await index.reader.lookup(["".join(chain)], ["l1"], ["unknown", *reversed(names)])
-    assert [matches.blocks("l1", name) for name in names] == list(range(1, 1001))
+    assert [matches.blocks("l1", name) for name in names] == held
     assert matches.blocks("l1", "unknown") == 0
-    one = await index.reader.lookup(["".join(chain)], ["l1"], [names[700]])
-    assert one.blocks("l1", names[700]) == 701
-    assert one.blocks("l1", names[900]) == 0, "it was not asked about"
+    one = await index.reader.lookup(["".join(chain)], ["l1"], [names[97]])
+    assert (one.blocks("l1", names[97]), one.blocks("l1", names[98])) == (held[97], 0), (
+        "only one was asked about"
+    )
 
 
 async def test_masks_may_be_wider_than_bitmaps_and_bitmaps_than_masks(index: Index) -> None:
@@ -129,6 +137,20 @@ async def test_holders_that_appeared_are_seen_by_a_reader_that_knew_others(index
     await index.open(B)
     await index.store(B, 0, 1)
     assert (await stale.lookup([packed(1)], ["l1"], [A.ip, B.ip])).blocks("l1", B.ip) == 1
+
+
+async def test_a_retired_holder_is_gone_at_once_for_a_reader_that_knew_it(index: Index) -> None:
+    """Its bits stay until they are swept; only the nonce tells that the slot is nobody's."""
+    await index.open(A)
+    await index.open(B)
+    await index.store(A, 0, 1)
+    await index.store(B, 0, 1)
+    assert await index.count(packed(1), A.ip) == 1
+    await index.apply(A, 1, Op("clear", "l1"))
+    assert await index.count(packed(1), A.ip) == 0
+    assert await index.count(packed(1), B.ip) == 1
+    await index.writer.end(index.token, B, "a")
+    assert await index.count(packed(1), B.ip) == 0
 
 
 async def test_a_counter_would_repeat_after_flushall_but_a_nonce_does_not(index: Index) -> None:
