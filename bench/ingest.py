@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import statistics
 import sys
 import tempfile
@@ -29,10 +30,14 @@ import zmq
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from indexer.blocks import unpack
+from indexer.config import load
+from indexer.config.pool import BlockKey
+from indexer.engines import engine
+from indexer.engines.base import Prompt
 from indexer.index.connect import connect
 from indexer.index.state import Apply, Op, StreamKey
 from indexer.index.writer import IndexWriter
-from indexer.config import load
 from tests import servers
 from tests.fleet import Index, Process, ready
 from tests.ports import free_port
@@ -41,16 +46,24 @@ BLOCKS_A_BATCH = 16
 _encode = msgspec.msgpack.encode
 
 
+_rule = engine(BlockKey()).rule
+
+
+def tokens(stream: int, batch: int) -> list[int]:
+    """A prompt of its own for each batch."""
+    return [stream, batch, *range(BLOCKS_A_BATCH * 16 - 2)]
+
+
 def hashes(stream: int, batch: int) -> list[int]:
-    """Distinct 64-bit hashes, spread as real ones are."""
-    first = (stream << 40) + batch * BLOCKS_A_BATCH
-    return [((first + i) * 0x9E3779B97F4A7C15) & (2**64 - 1) for i in range(BLOCKS_A_BATCH)]
+    """Its blocks, as the engine names them."""
+    (chain,) = _rule.chains(Prompt(tokens(stream, batch), 16))
+    return [int(block, 16) for block in unpack(chain)]
 
 
 def stored(stream: int, batch: int) -> list[Any]:
     """As an engine of version 0.18 sends it, token ids included."""
-    tokens = [(batch * 31 + i) % 150_000 for i in range(BLOCKS_A_BATCH * 16)]
-    return ["BlockStored", hashes(stream, batch), None, tokens, 16, None, "GPU", None, None]
+    ids = tokens(stream, batch)
+    return ["BlockStored", hashes(stream, batch), None, ids, 16, None, "GPU", None, None]
 
 
 def removed(stream: int, batch: int) -> list[Any]:
@@ -124,11 +137,13 @@ async def main() -> None:
         collector = Process(Path(directory), content)
         try:
             await ready(collector)
-            time.sleep(1.0)
+            await asyncio.sleep(1.0)
             index = Index(server)
             result["idle_ms"] = idle(index, names[0], here, options.singles)
             for kind in ("store", "remove"):
+                busy = cpu(collector)
                 result[f"{kind}_blocks_per_s"] = round(blocks / burst(index, names, here, kind))
+                result[f"{kind}_collector_cpu_us_a_block"] = round((cpu(collector) - busy) / blocks * 1e6, 2)
             result["calls_only_blocks_per_s"] = {
                 kind: round(rate) for kind, rate in (await calls_only(server, options.blocks)).items()
             }
@@ -152,6 +167,15 @@ def idle(index: Index, ip: str, commands: Any, count: int) -> dict[str, float]:
         time.sleep(0.005)
     times.sort()
     return {"median": round(statistics.median(times), 2), "p99": round(times[int(len(times) * 0.99)], 2)}
+
+
+def cpu(process: Process) -> float:
+    """Seconds of processor time that a process has used (Linux; 0 elsewhere)."""
+    stat = Path(f"/proc/{process.process.pid}/stat")
+    if not stat.exists():
+        return 0.0
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def burst(index: Index, names: list[str], commands: Any, kind: str) -> float:

@@ -13,11 +13,15 @@ async def end(tasks: Iterable["asyncio.Task[None]"]) -> None:
     A library that meets a cancellation in the middle of an error may raise the error in its place, and a loop
     that lives through errors then goes on: so one that is still there is cancelled again.
     """
-    left = {task for task in tasks if not task.done()}
+    all_tasks = set(tasks)
+    left = {task for task in all_tasks if not task.done()}
     while left:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
+    for task in all_tasks:
+        if not task.cancelled():
+            task.exception()  # seen, so that nobody warns of it
 
 
 async def until_first(*coroutines: Coroutine[Any, Any, None]) -> None:

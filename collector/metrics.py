@@ -1,4 +1,4 @@
-"""What the collector counts, for Prometheus. No stream is a label: a fleet has thousands; Redis shows each."""
+"""What the collector counts, for Prometheus. No stream is a label: a fleet has thousands, see Redis."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

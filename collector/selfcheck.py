@@ -14,6 +14,8 @@ FIRST = 16
 """Events of a new life that are all checked."""
 EVERY_SECONDS = 2.0
 """Afterwards, one in this time."""
+WRONG_SECONDS = 5.0
+"""After a mismatch: to find its cause costs hundreds of times as much as a check that succeeds."""
 LOG_EVERY_SECONDS = 300.0
 
 _log = log.get(__name__)
@@ -38,18 +40,27 @@ class SelfCheck:
         self.cause = ""
         self._checker = self._engine.checker()
         self._seen = 0
+        self._next = 0.0
 
     def see(self, stored: Stored) -> None:
         """An event that was applied."""
         self._seen += 1
         now = clock.monotonic()
-        if self._seen > FIRST and now < self._next:
+        if now < self._next:
             return
-        verdict = self._checker.check(stored)
+        try:
+            verdict = self._checker.check(stored)
+        except Exception:
+            # A check that fails says nothing about the engine, and is no reason to stop indexing.
+            _log.exception("self-check failed", pool=self._pool, ip=self._key.ip, rank=self._key.rank)
+            verdict = None
         if verdict is None:
             self._checks.labels(self._pool, "not_checkable").inc()
             return
-        self._next = now + EVERY_SECONDS
+        if not verdict.ok:
+            self._next = now + WRONG_SECONDS
+        elif self._seen > FIRST:
+            self._next = now + EVERY_SECONDS
         self._checks.labels(self._pool, "ok" if verdict.ok else "mismatch").inc()
         self.cause = "" if verdict.ok else verdict.cause
         if self.cause:

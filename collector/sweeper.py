@@ -1,4 +1,4 @@
-"""Clears what retired holders left in the bitmaps, a little at a time, and so makes their slots free again."""
+"""Clears what retired holders left in the bitmaps, a little at a time, which frees their slots."""
 
 import asyncio
 

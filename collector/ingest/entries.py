@@ -11,7 +11,7 @@ from indexer.blocks import WIDTH
 from indexer.engines.base import Dialect
 from indexer.engines.events import Cleared, Event, Removed, Stored
 from indexer.errors import DecodeError
-from indexer.index.state import Apply, Op, StreamKey
+from indexer.index.state import Apply, Op, OpKind, StreamKey
 
 SUSPICION = "gap: "
 """How the `cause` of a suspect stream begins; any other one is what the self-check found."""
@@ -38,7 +38,7 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
 
     An unreadable batch can't be had again in a better shape: it counts as a gap of one.
     """
-    ops: list[Op] = []
+    ops = _Ops()
     stored: list[Stored] = []
     stamps: list[bytes] = []
     skipped: Counter[str] = Counter()
@@ -57,9 +57,10 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
         stamps.append(frame.stamp)
         skipped.update(batch.skipped)
         for event in batch.events:
-            ops += _ops(event)
+            ops.add(event)
             if isinstance(event, Stored) and event.tier == "l1":
                 stored.append(event)
+    ops.close()
     first = take.frames[0].seq
     fields: dict[str, str | int] = {}
     if unreadable:
@@ -73,7 +74,7 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
             first,
             first + len(stamps),
             b"".join(stamps),
-            tuple(ops),
+            tuple(ops.done),
             take.skip_from,
             fields,
         ),
@@ -86,13 +87,39 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
     )
 
 
-def _ops(event: Event) -> list[Op]:
-    if isinstance(event, Stored):
-        return [Op("store", event.tier, event.group, event.blocks)]
-    if isinstance(event, Removed):
-        tiers = ("l1", "l2") if event.tier is None else (event.tier,)
-        return [Op("remove", tier, event.group, event.blocks) for tier in tiers]
-    return [Op("clear", tier) for tier in event.tiers]
+class _Ops:
+    """Operations in order. Engines send one event for each evicted block, so neighbours are joined."""
+
+    def __init__(self) -> None:
+        self.done: list[Op] = []
+        self._like: tuple[OpKind, str, int] | None = None
+        self._blocks: list[str] = []
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Removed):
+            if event.tier is not None:
+                self._append(("remove", event.tier, event.group), event.blocks)
+            else:
+                for tier in ("l1", "l2"):
+                    self._append(("remove", tier, event.group), event.blocks)
+        elif isinstance(event, Stored):
+            self._append(("store", event.tier, event.group), event.blocks)
+        else:
+            self.close()
+            self.done += [Op("clear", tier) for tier in event.tiers]
+
+    def close(self) -> None:
+        """No more of what was added last."""
+        if self._like is not None:
+            kind, tier, group = self._like
+            self.done.append(Op(kind, tier, group, "".join(self._blocks)))
+        self._like, self._blocks = None, []
+
+    def _append(self, like: tuple[OpKind, str, int], blocks: str) -> None:
+        if like != self._like:
+            self.close()
+            self._like = like
+        self._blocks.append(blocks)
 
 
 def _doubt(take: Take, first: int, unreadable: int) -> str:

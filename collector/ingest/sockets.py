@@ -41,11 +41,21 @@ class Reader:
             self._loop.remove_reader(self._fd)
 
     def _ready(self) -> None:
+        # Nobody is woken again for what is left: after a burst, and after a failure, come back for it.
+        again = True
+        try:
+            again = not self._read(BURST)
+        finally:
+            if again and self._open:
+                self._loop.call_soon(self._ready)
+
+    def _read(self, limit: int) -> bool:
+        """Hand over up to `limit` messages; whether the socket is empty now."""
         for count, parts in enumerate(self._messages(), 1):
             self._on_message(parts)
-            if count == BURST:
-                self._loop.call_soon(self._ready)
-                return
+            if count == limit:
+                return False
+        return True
 
     def _messages(self) -> Iterator[list[bytes]]:
         while self._open:

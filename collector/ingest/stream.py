@@ -25,7 +25,12 @@ from indexer import log
 from indexer.blocks import WIDTH
 from indexer.config.tree import IngestL1
 from indexer.engines.base import Engine
-from indexer.errors import CacheIndexerError, FencedError, IndexUnavailableError, LifeError
+from indexer.errors import (
+    CacheIndexerError,
+    FencedError,
+    IndexUnavailableError,
+    LifeError,
+)
 from indexer.index.state import STAMP_NONE, Apply, Outcome, StreamKey, StreamState
 from indexer.index.writer import IndexWriter
 
@@ -145,7 +150,7 @@ class Stream:
         self.wake()
 
     def without_stores(self, entry: Entry) -> Entry:
-        """The entry as it can be written while Redis is out of memory; the stream is in doubt from then on."""
+        """The entry as it can be written while Redis is out of memory; it leaves the stream in doubt."""
         if not entry.apply.ops:
             return entry
         ops = tuple(op for op in entry.apply.ops if op.kind != "store")

@@ -132,6 +132,7 @@ async def test_a_collector_restart_keeps_the_blocks_of_a_healthy_engine(
             await engine.store("a", "b")
             await agrees(index, IP, engine)
         life = index.stream(IP)["life"]
+        await engine.unheard(0)
         async with collect({IP: engine}):
             await engine.heard()
             await engine.remove("a")

@@ -54,7 +54,8 @@ class Collector:
 
 
 class World:
-    def __init__(self, seed: int, replay: bool, wipe: bool) -> None:
+    def __init__(self, seed: int, replay: bool, wipe: bool, keep: int = 1000, lossy: bool = False) -> None:
+        self.keep, self.lossy = keep, lossy
         self.random = Random(seed)
         self.replay, self.wipe = replay, wipe
         self.now = 1000.0
@@ -220,12 +221,17 @@ class World:
             for seq, (stamp, kind, block) in enumerate(process.batches)
             if seq >= start
         ]
-        if not batches:
+        published = bool(batches)
+        batches = [b for b in batches if b[0] >= len(process.batches) - self.keep]
+        whole = len(batches)
+        if self.lossy and whole > 2 and self.random.random() < 0.5:
+            batches = batches[: self.random.randrange(1, whole)]
+        if not published:
             leader.tracker.unpublished()
             leader.tracker.recovered(True)
             return
         complete = leader.tracker.replayed(batches)
-        leader.tracker.recovered(complete)
+        leader.tracker.recovered(complete and len(batches) == whole)
         self._count(leader, cursor)
 
     def _count(self, leader: Collector, cursor: Cursor) -> None:
@@ -278,6 +284,17 @@ def test_with_replay_every_stream_ends_right_and_unsuspected(seed: int, steps: l
     assert not world.record.suspect
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 1 << 30), STORIES, st.booleans(), st.integers(1, 4), st.booleans())
+def test_with_a_poor_replay_socket_no_stream_is_silently_wrong(
+    seed: int, steps: list[str], wipe: bool, keep: int, lossy: bool
+) -> None:
+    world = World(seed, replay=True, wipe=wipe, keep=keep, lossy=lossy)
+    world.run(steps)
+    assert world.record
+    assert world.right or world.record.suspect
+
+
 QUIET = st.lists(st.sampled_from(["publish", "deliver", "lead", "observe", "forget_outcome"]), max_size=70)
 
 
@@ -299,7 +316,10 @@ def test_an_undisturbed_stream_is_right_and_live(seed: int, steps: list[str]) ->
 def test_many_streams() -> None:
     for seed in range(5000):
         random = Random(seed)
-        world = World(seed, replay=seed % 2 == 0, wipe=seed % 3 == 0)
+        poor = seed % 4 == 1
+        world = World(
+            seed, replay=seed % 2 == 0 or poor, wipe=seed % 3 == 0, keep=2 if poor else 1000, lossy=poor
+        )
         world.run(random.choices(STEPS, k=random.randrange(150)))
         assert world.record
         assert world.right or world.record.suspect, seed
