@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Builds the image with buildah:   image/build.sh [NAME]      (default: localhost/cache-indexer:dev)
+# Builds the image with buildah:   image/build.sh [NAME [ARCHIVE]]     (default: localhost/cache-indexer:dev)
+#
+# With ARCHIVE, a file name, the image is also written there, as an OCI archive.
 #
 # BASE names the image to build on. Without it, and without a registry to pull one from, a Debian with Python
 # is put together from Debian's packages; it is kept in the cache beside the tests' other big things.
@@ -41,5 +43,10 @@ for file in /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
   [ -e "$file" ] && options+=(--volume "$file:$file:ro")
 done
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
-buildah "${storage[@]}" bud --isolation chroot --network host "${options[@]}" \
+buildah "${storage[@]}" bud --layers --isolation chroot --network host "${options[@]}" \
   --build-arg BASE="$base" --build-arg VERSION="$version" --tag "$name" .
+if [ -n "${2:-}" ]; then
+  rm -f "$2.new"
+  buildah "${storage[@]}" push --quiet "$name" "oci-archive:$2.new:$name"
+  mv "$2.new" "$2"
+fi
