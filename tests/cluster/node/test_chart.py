@@ -126,7 +126,7 @@ def capture() -> Capture:
 def _held(capture: Capture) -> set[str]:
     """The blocks that the engine holds at the end, by its own events."""
     dialect, held = engine(BlockKey()).dialect, set[str]()
-    for frame in capture.frames():
+    for frame in capture.frames:
         for event in dialect.decode(frame.payload).events:
             if isinstance(event, Stored):
                 held |= set(unpack(event.blocks))
