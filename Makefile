@@ -7,12 +7,13 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check scan tools kube kube-node cluster image golden docs format clean
+.PHONY: help demo test test-all check scan tools mooncake kube kube-node cluster image golden docs format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
 	@echo "make test      the tests, under ten minutes"
 	@echo "make test-all  those and the slow ones"
+	@echo "make mooncake  real Mooncake masters for the tests of L3 (600 MB)"
 	@echo "make check     ruff, mypy, luacheck"
 	@echo "make scan      trivy over chart and Dockerfile"
 	@echo "make golden    the chart's rendered manifests, to be compared with git diff"
@@ -43,6 +44,22 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	@$(BIN)/pytest -n 2 $(ARGS)
+
+# Real Mooncake masters and clients for the tests of L3, each version in a venv of its own (about 200 MB each).
+# MOONCAKE_HOME names another directory, which `make clean` does not empty.
+MOONCAKE_HOME ?= .tools/mooncake
+MOONCAKE_VERSIONS := 0.3.7.post2 0.3.9 0.3.13.post1
+MOONCAKE_STAMPS := $(MOONCAKE_VERSIONS:%=$(MOONCAKE_HOME)/%/.installed)
+
+mooncake: $(MOONCAKE_STAMPS)
+
+$(MOONCAKE_STAMPS): $(MOONCAKE_HOME)/%/.installed:
+	@ldconfig -p | grep -q libibverbs.so.1 && ldconfig -p | grep -q librdmacm.so.1 || { \
+	  echo "Mooncake needs libraries. On Debian and Ubuntu: apt-get install libibverbs1 librdmacm1 libnuma1 libcurl4" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(MOONCAKE_HOME)/$*
+	$(MOONCAKE_HOME)/$*/bin/pip install --quiet --disable-pip-version-check mooncake-transfer-engine-non-cuda==$*
+	@touch $@
 
 # Where CI is set, a missing luacheck is a failure.
 check: $(STAMP)

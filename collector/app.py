@@ -15,10 +15,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from collector.aio import until_first
 from collector.discovery import source
 from collector.metrics import Metrics
+from collector.mooncake.duty import MooncakeDuties, MooncakeMetrics
 from collector.pool import PoolCollector
 from indexer import log
 from indexer.config import Config
 from indexer.index.connect import connect
+from indexer.index.reader import IndexReader
 from indexer.index.writer import IndexWriter
 
 _log = log.get(__name__)
@@ -37,18 +39,16 @@ async def run_collector(config: Config, *, stop: asyncio.Event) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
     try:
-        pools = [
-            PoolCollector(
-                config,
-                pool,
-                IndexWriter(client, pool.name, config.redis.timeout),
-                source(pool.discovery, config.ingest.l3.scheme),
-                member,
-                context,
-                metrics,
-            )
-            for pool in config.pools
-        ]
+        masters = MooncakeMetrics()
+        metrics.registry.register(masters)
+        pools = []
+        for pool in config.pools:
+            index = IndexWriter(client, pool.name, config.redis.timeout)
+            reader = IndexReader(client, pool.name, config.redis.timeout)
+            l3 = MooncakeDuties(index, reader, pool, config.ingest.l3)
+            masters.pools[pool.name] = l3
+            found = source(pool.discovery, config.ingest.l3.scheme)
+            pools.append(PoolCollector(config, pool, index, found, member, context, metrics, (l3,)))
         async with _served(config, pools, metrics):
             await until_first(_until(stop), *(pool.run() for pool in pools))
     finally:

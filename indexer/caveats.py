@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from indexer.index.masters import masters
 from indexer.index.state import StreamState
 
 STALE_SECONDS = 60.0
@@ -32,6 +33,11 @@ def caveats(
         found.append(f"the index is stale: no collector moved or confirmed it for {age:.0f} s")
     if mismatch := meta.get("mismatch"):
         found.append(f"block hashes of engines do not follow from blockKey: {mismatch}")
+    for master, noted in masters(meta).items():
+        if noted.state != "live":
+            since = "never polled" if noted.age is None else f"{noted.age:.0f} s without a poll to believe"
+            cause = noted.error or "no answer yet"
+            found.append(f"Mooncake master {master} is {noted.state} ({since}): {cause}")
     every = [stream for own in streams.values() for stream in own]
     sizes = sorted({s.block_size for s in every if s.block_size})
     if block_size and sizes and sizes != [block_size]:

@@ -15,6 +15,8 @@ right, by labels.
 """
 
 import re
+from functools import lru_cache
+from sys import intern
 
 from msgspec import Struct
 
@@ -112,9 +114,15 @@ def parse(key: str) -> BlockKey | ForeignKey | None:
 
 def _block(connector: str, found: re.Match[str], lane: str, stage: str | None, slab: str) -> BlockKey:
     model = found["model"]
-    part = Part(lane, stage or "", slab)
-    return BlockKey(f"{connector}:{model}", model, part, found["hash"][-WIDTH:])
+    part = _part(lane, stage or "", slab)
+    return BlockKey(intern(f"{connector}:{model}"), intern(model), part, found["hash"][-WIDTH:])
+
+
+@lru_cache(maxsize=65536)
+def _part(lane: str, stage: str, slab: str) -> Part:
+    """One object for equal parts: there are few parts and many keys."""
+    return Part(lane, stage, slab)
 
 
 def _join(*labels: str | None) -> str:
-    return ".".join(label for label in labels if label)
+    return ".".join(filter(None, labels))

@@ -23,8 +23,12 @@ async def locate(
         batched: list[str] = []
         singles = [key for key in keys if askable(key)]
     else:
-        batched = [key for key in keys if batchable(key)]
-        singles = [key for key in keys if not batchable(key) and askable(key)]
+        batched, singles = [], []
+        for key in keys:
+            if batchable(key):
+                batched.append(key)
+            elif askable(key):
+                singles.append(key)
     for start in range(0, len(batched), BATCH):
         piece = batched[start : start + BATCH]
         yield await client.batch_places(piece, decoded=lookup is Lookup.READ_ONLY)

@@ -69,7 +69,7 @@ class MasterWatch:
     ) -> None:
         self.view = view
         self.status = Status()
-        self._client = client
+        self.client = client
         self._instance_of = instance_of
         self._known: dict[str, frozenset[str]] | None = known
         self._models = models
@@ -116,14 +116,14 @@ class MasterWatch:
 
     async def _poll(self, now: float) -> bool:
         if self._lookup is None:
-            self._lookup = await probe(self._client)
+            self._lookup = await probe(self.client)
             self.status.lookup = self._lookup.value
         # In this order: what changes between two of these calls is seen by the next poll at the latest, and a
         # key that is listed was stored in a segment that is listed.
-        gauges = await self._client.gauges()
+        gauges = await self.client.gauges()
         unchanged = self._unchanged(gauges, now)
         body = None if unchanged else await self._list()
-        segments = set(await self._client.segments())
+        segments = set(await self.client.segments())
         same_run = self._believed is not None and bool(gauges.values) and gauges.same_run(self._believed)
         any_keys = self._any_keys if body is None else bool(body)
         seen = Seen(keys=any_keys, segments=bool(segments), same_run=same_run)
@@ -132,7 +132,7 @@ class MasterWatch:
             return False
         if self._believed is not None and not same_run:
             # Another process now, perhaps another version.
-            self._lookup = await probe(self._client)
+            self._lookup = await probe(self.client)
             self.status.lookup = self._lookup.value
         self._believed = gauges
         if body is not None:
@@ -151,7 +151,7 @@ class MasterWatch:
 
     async def _list(self) -> bytes:
         self.status.listings += 1
-        return await self._client.keys()
+        return await self.client.keys()
 
     async def _take(self, body: bytes) -> None:
         """Bring the view's keys in line with a listing."""
@@ -230,7 +230,7 @@ class MasterWatch:
         sweep = self._lookup is Lookup.READ_ONLY and due
         if sweep:
             keys = list(self.view.keys)
-        async for found in locate(self._client, self._lookup, keys):
+        async for found in locate(self.client, self._lookup, keys):
             if self._lookup is not Lookup.READ_ONLY:
                 self.status.leases += len(found)
             self._settle(found)

@@ -7,6 +7,7 @@ is read again, and everything is compared.
 
 from collections.abc import Iterable
 
+from collector.leadership import Reign
 from collector.mooncake.gently import gently
 from collector.mooncake.view import View
 from indexer.errors import IndexFullError, IndexUnavailableError, LifeError
@@ -19,18 +20,16 @@ _PREFIX = "l3:"
 
 
 class Mirror:
-    """L3 of one pool. `token` is the leader's; FencedError goes through to the caller."""
+    """L3 of one pool, written in the name of `reign`; FencedError goes through to the caller."""
 
-    def __init__(self, writer: IndexWriter, reader: IndexReader, token: str) -> None:
+    def __init__(self, writer: IndexWriter, reader: IndexReader, reign: Reign) -> None:
         self._writer = writer
         self._reader = reader
-        self._token = token
+        self._reign = reign
         self._held: dict[str, set[str]] = {}
         self._generations: dict[str, str] = {}
         self._waiting: set[str] = set()
         self._unsure = True
-        self._went_back = False
-        self._rev = 0
 
     async def load(self) -> None:
         """Read every L3 holder's blocks from Redis. Raises IndexUnavailableError."""
@@ -45,7 +44,7 @@ class Mirror:
                 held[holder].update(blocks)
         self._held, self._generations = held, generations
         self._waiting.update(*held.values())
-        self._unsure = self._went_back = False
+        self._unsure = False
 
     def blocks(self) -> dict[str, frozenset[str]]:
         """The instances ("*" for the pool) that Redis has for each block, as of `load` and later writes."""
@@ -87,7 +86,6 @@ class Mirror:
             except (IndexUnavailableError, IndexFullError):
                 self._unsure = True
                 raise
-            self._unsure |= self._went_back
             return
 
     async def _bring_in_line(self, views: list[View], removing: bool) -> None:
@@ -112,8 +110,9 @@ class Mirror:
         if holder not in self._generations:
             self._generations[holder] = await self._writer.generation(holder)
         drop = not adds and len(removes) == len(self._held[holder])
+        before = self._reign.rev
         rev, generation = await self._writer.reconcile(
-            self._token,
+            self._reign.token,
             holder,
             self._generations[holder],
             "".join(adds),
@@ -126,5 +125,4 @@ class Mirror:
         else:
             self._generations[holder] = generation
             self._held[holder] = (self._held.get(holder, set()) | adds) - removes
-        self._went_back |= rev < self._rev
-        self._rev = rev
+        self._reign.saw(before, rev)

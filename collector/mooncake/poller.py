@@ -4,10 +4,9 @@ Only the leader polls: a poll of a master that grants leases is not free, and on
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-
-import structlog
 
 from collector.discovery.base import Master
 from collector.mooncake.client import MasterClient
@@ -19,11 +18,11 @@ from collector.mooncake.mirror import Mirror
 from collector.mooncake.places import Instances
 from collector.mooncake.trigger import listen
 from collector.mooncake.view import View
-from indexer import clock
+from indexer import clock, log
 from indexer.config.tree import IngestL3
-from indexer.errors import IndexFullError, IndexUnavailableError
+from indexer.errors import FencedError, IndexFullError, IndexUnavailableError
 
-log = structlog.get_logger(__name__)
+_log = log.get(__name__)
 
 
 class Poller:
@@ -98,27 +97,31 @@ class Poller:
         return self._mirror.sizes()
 
     async def run(self) -> None:
-        """Poll and write. FencedError (as the only one of its group) ends it: another process leads."""
+        """Poll and write until cancelled; may be called again. FencedError: another process leads."""
         await self._load()
-        async with asyncio.TaskGroup() as group:
-            while True:
-                self._retarget.clear()
-                self._start_watches(group)
-                self._end_watches()
-                await self._settle(*self._watches.values())
-                await self._write()
-                try:
-                    async with asyncio.timeout(self._config.poll_interval):
-                        await self._retarget.wait()
-                except TimeoutError:
-                    pass
+        fenced: FencedError | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._retarget.clear()
+                    self._start_watches(group)
+                    self._end_watches()
+                    await self._settle(*self._watches.values())
+                    await self._write()
+                    await _heard(self._retarget, self._config.poll_interval)
+        except* FencedError as group_error:
+            fenced = next(e for e in group_error.exceptions if isinstance(e, FencedError))
+        finally:
+            self._tasks.clear()
+        if fenced is not None:
+            raise fenced
 
     async def _load(self) -> None:
         while True:
             try:
                 await self._mirror.load()
             except IndexUnavailableError as error:
-                log.warning("L3: the index is not readable yet", error=str(error))
+                _log.warning("L3: the index is not readable yet", error=str(error))
                 await asyncio.sleep(1)
             else:
                 self._known = self._mirror.blocks()
@@ -128,57 +131,55 @@ class Poller:
         for master in self._wanted:
             if master.http in self._tasks:
                 continue
-            view = View(
-                self._instances.name,
-                require_all=self._config.completeness == "all",
-                fixed=Fixed(tp=self._config.expected_ranks.tp, pp=self._config.expected_ranks.pp),
-            )
-            client = MasterClient(master.http, self._config.http_timeout)
-            watch = MasterWatch(
-                client,
-                view,
-                instance_of=self._instances.name,
-                known=self._known,
-                models=frozenset(self._config.models),
-                sweep_interval=self._config.sweep_interval,
-            )
-            self._watches[master.http] = watch
-            self._tasks[master.http] = group.create_task(self._watch(master, client, watch))
+            if master.http not in self._watches:
+                self._watches[master.http] = self._new_watch(master)
+            self._tasks[master.http] = group.create_task(self._watch(master, self._watches[master.http]))
+
+    def _new_watch(self, master: Master) -> MasterWatch:
+        view = View(
+            self._instances.name,
+            require_all=self._config.completeness == "all",
+            fixed=Fixed(tp=self._config.expected_ranks.tp, pp=self._config.expected_ranks.pp),
+        )
+        return MasterWatch(
+            MasterClient(master.http, self._config.http_timeout),
+            view,
+            instance_of=self._instances.name,
+            known=self._known,
+            models=frozenset(self._config.models),
+            sweep_interval=self._config.sweep_interval,
+        )
 
     def _end_watches(self) -> None:
         now = clock.monotonic()
         for base, since in list(self._missing.items()):
             if now - since >= self._grace:
-                log.info("L3: master is gone for good", master=base)
+                _log.info("L3: master is gone for good", master=base)
                 self._tasks.pop(base).cancel()
                 watch = self._watches.pop(base)
                 del self._missing[base]
                 self._mirror.touch(watch.view.claims)
 
-    async def _watch(self, master: Master, client: MasterClient, watch: MasterWatch) -> None:
+    async def _watch(self, master: Master, watch: MasterWatch) -> None:
         wake = asyncio.Event()
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(client)
+            await stack.enter_async_context(watch.client)
             if self._config.kv_events_port:
                 await stack.enter_async_context(listen(master.http, self._config.kv_events_port, wake))
             while True:
                 before = watch.status.state
                 await watch.poll()
                 if watch.status.state != before:
-                    log.info(
+                    _log.info(
                         "L3: master is now " + watch.status.state,
                         master=master.http,
                         error=watch.status.error,
                     )
-                await self._follow_names(watch, client)
+                await self._follow_names(watch)
                 await self._settle(watch)
                 await self._write()
                 wake.clear()
-                try:
-                    async with asyncio.timeout(self._config.poll_interval):
-                        await wake.wait()
-                except TimeoutError:
-                    pass
+                await _heard(wake, self._config.poll_interval)
 
     async def _write(self) -> None:
         """Write what is waiting; what Redis refuses now waits for the next time."""
@@ -194,17 +195,18 @@ class Poller:
             try:
                 await self._mirror.write([w.view for w in self._watches.values()], removing=removing)
             except (IndexUnavailableError, IndexFullError) as error:
-                log.warning("L3: the index did not take the changes", error=str(error))
+                _log.warning("L3: the index did not take the changes", error=str(error))
         self._on_change()
 
-    async def _follow_names(self, watch: MasterWatch, client: MasterClient) -> None:
+    async def _follow_names(self, watch: MasterWatch) -> None:
         """Learn which instance is where, beyond what addresses themselves tell."""
         changed = await self._instances.resolve()
         if self._instances.by_port and watch.status.state == "live":
             try:
-                changed |= self._instances.segments(client.base, await client.segment_endpoints())
+                names = await watch.client.segment_endpoints()
+                changed |= self._instances.segments(watch.client.base, names)
             except MasterError as error:
-                log.debug("L3: no details of segments", master=client.base, error=str(error))
+                _log.debug("L3: no details of segments", master=watch.client.base, error=str(error))
         if changed:
             self._rename()
 
@@ -218,3 +220,10 @@ class Poller:
             while not watch.view.settled:
                 self._mirror.touch(watch.view.settle(STEP))
                 await asyncio.sleep(0)
+
+
+async def _heard(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or after `seconds`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

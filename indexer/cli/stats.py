@@ -1,6 +1,6 @@
 """`cache-indexer stats`: the index at a glance."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from indexer.cli.common import ConfigOption, JsonOption, console, fail_with, loa
 from indexer.config import Config
 from indexer.errors import CacheIndexerError
 from indexer.index.connect import connect
+from indexer.index.masters import MasterNote, masters
 from indexer.index.memory import Memory, memory
 from indexer.index.state import Stats, StreamState
 from indexer.runtime import run
@@ -84,6 +85,8 @@ def _show(pool: PoolStats) -> None:
     output.print(tiers)
     if stats.streams:
         output.print(_streams(stats.streams, stats))
+    if known := masters(stats.meta):
+        output.print(_masters(known))
 
 
 def _memory(memory: Memory | None) -> str:
@@ -91,6 +94,16 @@ def _memory(memory: Memory | None) -> str:
         return "an unknown amount of memory"
     limit = f" (limit {memory.limit / 2**20:.0f} MiB)" if memory.limit else ""
     return f"{memory.used / 2**20:.1f} MiB of memory{limit}"
+
+
+def _masters(known: Mapping[str, MasterNote]) -> Table:
+    table = Table("Mooncake master", "state", "age", "keys", "unknown keys", "look-up", "leases", "error")
+    for base, note in known.items():
+        age = "never" if note.age is None else f"{note.age:.1f} s"
+        unknown = f"{note.unknown} ({note.unknown_sample})" if note.unknown else "0"
+        counts = str(note.keys), unknown
+        table.add_row(base, note.state, age, *counts, note.lookup, str(note.leases), note.error)
+    return table
 
 
 def _streams(streams: Sequence[StreamState], stats: Stats) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from collector.discovery.base import Master as Target
+from collector.leadership import Reign
 from collector.mooncake.mirror import Mirror
 from collector.mooncake.poller import Poller
 from indexer.blocks import block_of_digest
@@ -81,7 +82,7 @@ class Rig:
         lease = await self.writer.acquire("rig", warm=True, ttl=600)
         assert lease is not None
         self.token = lease.token
-        self.poller = Poller(Mirror(self.writer, self.reader, lease.token), self.config, grace=1)
+        self.poller = Poller(Mirror(self.writer, self.reader, Reign(POOL, lease)), self.config, grace=1)
         urls = masters or tuple(master.http for master in self.masters)
         self.poller.target([Target(url) for url in urls], instances, complete=True)
         self._task = asyncio.create_task(self.poller.run())
@@ -104,7 +105,7 @@ class Rig:
 
     async def until(self, instance: str, numbers: Iterable[int], within: float = 15) -> None:
         """Wait until the index has exactly these blocks for an instance."""
-        wanted = {block(number) for number in numbers}
+        wanted = set(map(block, numbers))
         await self.eventually(lambda: self.held(instance), lambda held: held == wanted, within)
 
     async def eventually(

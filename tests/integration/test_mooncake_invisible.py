@@ -35,6 +35,11 @@ def kept(master: Master) -> tuple[int, int]:
     return len(listed & set(keys(OLD))), len(listed & set(keys(NEW)))
 
 
+def below_the_watermark(counts: tuple[int, int]) -> bool:
+    """Whether the master has no reason to evict: nine tenths of the pool's 64 objects."""
+    return sum(counts) <= 57
+
+
 async def press(master: Master, pod: Pod) -> None:
     """Fill the pool, let it grow old, then store as much again, a key each tenth of a second."""
     loop = asyncio.get_running_loop()
@@ -45,7 +50,6 @@ async def press(master: Master, pod: Pod) -> None:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.slow
 async def test_eviction_is_the_same_with_and_without_us(
     redis_server: Server, tmp_path: Path, version: str
 ) -> None:
@@ -53,8 +57,11 @@ async def test_eviction_is_the_same_with_and_without_us(
         watched, alone = (rig.master(**FLAGS) for _ in range(2))
         pods = [rig.pod("127.0.0.11", master, 64 * MIB) for master in (watched, alone)]
         await rig.lead(watched.http)
+        await rig.polled(1)
         await asyncio.gather(press(watched, pods[0]), press(alone, pods[1]))
-        print(version, kept(watched), kept(alone), rig.status())
+        for master in (watched, alone):
+            # The last eviction may be still to come.
+            await rig.eventually(lambda: asyncio.to_thread(kept, master), below_the_watermark)  # noqa: B023
         assert kept(watched) == kept(alone)
         assert rig.status().leases <= (0 if rig.status().lookup == "read-only" else len(OLD) + len(NEW))
         # And what we say is what is there.
