@@ -16,7 +16,7 @@ from redis import exceptions as redis_errors
 from indexer import errors
 
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
-_READ_ONLY = frozenset({"lookup", "slots", "streams", "stats", "ready", "audit"})
+_READ_ONLY = frozenset({"lookup", "slots", "streams", "meta", "stats", "ready", "audit"})
 
 
 class SlotsChangedError(errors.CacheIndexerError):
@@ -30,6 +30,8 @@ _WORDS = {
     "SCHEMA": errors.SchemaError,
     "SLOTS": SlotsChangedError,
 }
+# Of a command inside a script; these two have no error code before them.
+_MAY_NOT_IN_SCRIPT = ("ACL failure in script", "The user executing the script")
 # Redis answers, but cannot serve now; the same call may succeed later or on another node.
 _UNAVAILABLE = frozenset(
     ["LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"]
@@ -77,7 +79,8 @@ def translate(error: BaseException) -> Exception:
         )
     if isinstance(error, redis_errors.OutOfMemoryError) or word == "OOM":
         return errors.IndexFullError("Redis is out of memory: raise maxmemory")
-    if isinstance(error, redis_errors.AuthenticationError | redis_errors.NoPermissionError):
+    refused = isinstance(error, redis_errors.AuthenticationError | redis_errors.NoPermissionError)
+    if refused or text.startswith(_MAY_NOT_IN_SCRIPT):
         return errors.IndexUnavailableError(f"Redis refuses this user: {text}")
     if isinstance(error, TimeoutError | redis_errors.TimeoutError):
         return errors.IndexUnavailableError("Redis did not answer in time")
