@@ -37,6 +37,32 @@ def collect(redis_server: Server, tmp_path: Path) -> Collect:
 WIPE = {"ingest": {"l1": {"onGap": "wipe", "backoffInitial": "100ms"}}}
 
 
+async def test_the_block_size_is_told_once_a_life(index: Index, collect: Collect) -> None:
+    """Queries compare it with theirs: another size never matches, and must not look like a cold cache."""
+
+    def stored(name: str, size: int | None) -> list[Any]:
+        return ["BlockStored", [number(name)], None, [], size, None, "GPU"]
+
+    async with Engine() as engine:
+        async with collect({IP: engine}):
+            await engine.heard()
+            await engine.publish([stored("a", None)])
+            await until(lambda: index.stream(IP).get("next") == 1)
+            assert "block_size" not in index.stream(IP)
+            await engine.publish([stored("b", 32)])
+            await until(lambda: index.stream(IP).get("block_size") == 32)
+        await engine.unheard(0)
+        async with collect({IP: engine}):
+            await engine.heard()
+            await engine.publish([stored("c", 32)])
+            await until(lambda: index.stream(IP).get("next") == 3)
+            assert index.stream(IP)["block_size"] == 32
+            await engine.restart()
+            await engine.heard()
+            await engine.publish([stored("d", 64)])
+            await until(lambda: index.stream(IP).get("block_size") == 64)
+
+
 # Restarts.
 
 
