@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
+from collector.ingest import listener
 from tests.fake_engine import Engine, block, number
 from tests.fleet import Index, agrees, collecting, settings, until
 from tests.servers import Server
@@ -61,6 +63,23 @@ async def test_the_block_size_is_told_once_a_life(index: Index, collect: Collect
             await engine.heard()
             await engine.publish([stored("d", 64)])
             await until(lambda: index.stream(IP).get("block_size") == 64)
+
+
+async def test_only_the_engine_loses_a_connection(
+    index: Index, collect: Collect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line about every engine, each time a collector ends, would hide the ones that matter."""
+    monkeypatch.setattr(listener, "_log", logs := structlog.testing.CapturingLogger())
+    monkeypatch.setattr(logs, "bind", lambda **_: logs, raising=False)
+    async with Engine() as engine, collect({IP: engine}):
+        await engine.heard()
+        await engine.store("a")
+        await agrees(index, IP, engine)
+        await engine.restart()
+        await engine.heard()
+        await engine.store("b")
+        await agrees(index, IP, engine)
+    assert [call.args for call in logs.calls if call.method_name == "info"] == [("connection lost",)]
 
 
 # Restarts.
