@@ -8,7 +8,15 @@ import typer
 from rich.table import Table
 
 from indexer.api.server import open_query
-from indexer.cli.common import ConfigOption, JsonOption, console, fail_with, load_config, print_json
+from indexer.cli.common import (
+    ConfigOption,
+    JsonOption,
+    RedisOption,
+    console,
+    fail_with,
+    load_config,
+    print_json,
+)
 from indexer.config import Config
 from indexer.errors import CacheIndexerError
 from indexer.index.connect import connect
@@ -31,9 +39,9 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
-    def stats(config: ConfigOption = None, json: JsonOption = False) -> None:
+    def stats(config: ConfigOption = None, redis_url: RedisOption = None, json: JsonOption = False) -> None:
         """Show instances, blocks by tier, ranks, streams, who leads, and Redis' memory."""
-        settings = load_config(config)
+        settings = load_config(config, redis_url)
         try:
             pools = run(_collect(settings))
         except CacheIndexerError as error:
