@@ -78,10 +78,11 @@ def _show(pool: PoolStats) -> None:
     stats = pool.stats
     output = console()
     leader = stats.leader or "nobody"
+    warm = sum(stats.standbys.values())
     age = "never written" if stats.age is None else f"{stats.age:.1f} s old"
     output.print(
-        f"pool {pool.pool}: {len(pool.instances)} instances, index {age}; "
-        f"leader {leader}, term {stats.term}, rev {stats.rev}, standbys {len(stats.standbys)}; "
+        f"pool {pool.pool}: instances {len(pool.instances)}, index {age}; "
+        f"leader {leader}, term {stats.term}, rev {stats.rev}, standbys {len(stats.standbys)} ({warm} warm); "
         f"Redis uses {_memory(pool.memory)}",
         markup=False,
         highlight=False,
@@ -116,7 +117,7 @@ def _masters(known: Mapping[str, MasterNote]) -> Table:
 
 def _streams(streams: Sequence[StreamState], stats: Stats) -> Table:
     counters = ("gaps", "missing", "restarts")
-    table = Table("instance", "rank", "state", "age", "next", "l1 blocks", *counters, "cause")
+    table = Table("instance", "rank", "state", "age", "next", "block size", "l1 blocks", *counters, "cause")
     for stream in streams:
         age = "never" if stream.seen_age is None else f"{stream.seen_age:.1f} s"
         held = stats.tiers["l1"].holders.get(f"l1:{stream.key.name}", 0) if "l1" in stats.tiers else 0
@@ -127,6 +128,7 @@ def _streams(streams: Sequence[StreamState], stats: Stats) -> Table:
             stream.state,
             age,
             str(stream.next),
+            str(stream.block_size or "?"),
             str(held),
             *counts,
             stream.cause,

@@ -124,7 +124,16 @@ def test_stats_show_the_index(run: Run) -> None:
     assert [stream["state"] for stream in pool["stats"]["streams"]] == ["live", "live", "suspect"]
     assert pool["memory"]["used"] > 0
     table = run("stats").stdout
-    for text in ("pool default", "2 instances", "term 1", "suspect", "fd00::2", "of memory"):
+    for text in (
+        "pool default",
+        "instances 2",
+        "term 1",
+        "standbys 0 (0 warm)",
+        "block size",
+        "suspect",
+        "fd00::2",
+        "of memory",
+    ):
         assert text in table
 
 
