@@ -178,6 +178,7 @@ async def test_run_needs_nothing_but_an_engine_and_ends_orderly(engine):
         log = await asyncio.to_thread(running.terminate)
     finally:
         running.process.kill()
+    assert '"addr": "127.0.0.1:0", "event": "collector listens"' in log
     (url,) = re.findall(r"redis://127\.0\.0\.1:(\d+)/0", log)[:1]
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(url))) != 0, "the embedded Valkey is still there"
