@@ -103,9 +103,7 @@ async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
         async with asyncio.timeout(seconds):
             result = await awaitable
     except Exception as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # The client turns a cancellation that meets a reply into an error of its own.
+        if task and task.cancelling() > cancels:
             raise asyncio.CancelledError from error
         raise translate(error) from error
     if task and task.cancelling() > cancels:
