@@ -70,6 +70,7 @@ class PoolCollector:
         self._listeners: dict[StreamKey, Listener] = {}
         self._states: dict[StreamKey, StreamState] = {}
         self._observed = -OBSERVE_SECONDS
+        self._looked = False
         self._begun = clock.monotonic()
         self._tools = Tools(
             pool.name,
@@ -106,7 +107,8 @@ class PoolCollector:
     @property
     def warm(self) -> bool:
         """Whether taking over now would lose nothing: nothing of any stream that can be heard."""
-        return self._view.complete and all(listener.warm for listener in self._listeners.values())
+        known = self._looked and self._view.complete
+        return known and all(listener.warm for listener in self._listeners.values())
 
     @property
     def ready(self) -> bool:
@@ -197,6 +199,7 @@ class PoolCollector:
 
     async def _read_states(self) -> None:
         self._states = {state.key: state for state in await self._index.streams()}
+        self._looked = True
 
     # Leading.
 

@@ -51,7 +51,10 @@ def main() -> None:
     try:
         sys.exit(typer.main.get_command(build()).main(prog_name="cache-indexer", standalone_mode=False))
     except TyperException as error:
-        _end(error.format_message(), error.exit_code)
+        message = error.format_message()
+        if message and (context := getattr(error, "ctx", None)):
+            message = f"{message.rstrip('.')} (see {context.command_path} --help)"
+        _end(message, error.exit_code)
     except ConfigError as error:
         _end(str(error), 2)
     except CacheIndexerError as error:

@@ -56,6 +56,7 @@ class Listener:
         self._log = _log.bind(pool=pool, ip=feed.ip, rank=feed.rank)
         self._begun = clock.monotonic()
         self._linked_at: float | None = None
+        self._closing = False
         self._first_epoch: int | None = None
         self._successor = ""
         self._seen: Cursor | None = None
@@ -69,6 +70,7 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening, for good."""
+        self._closing = True
         await end((self._task,))
 
     # What the subscriber tells.
@@ -92,7 +94,7 @@ class Listener:
 
     def disconnected(self) -> None:
         """See `Tracker.disconnected`."""
-        if self.tracker.linked:
+        if self.tracker.linked and not self._closing:
             self._log.info("connection lost", url=self.feed.events)
         self._linked_at = None
         self.tracker.disconnected()

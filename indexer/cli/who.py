@@ -15,7 +15,16 @@ from indexer.api.errors import BadRequestError
 from indexer.api.lookup import lay_out
 from indexer.api.messages import InstanceMatch, LookupResponse, TierMatch
 from indexer.api.server import open_query
-from indexer.cli.common import ConfigOption, JsonOption, console, fail, fail_with, load_config, print_json
+from indexer.cli.common import (
+    ConfigOption,
+    JsonOption,
+    RedisOption,
+    console,
+    fail,
+    fail_with,
+    load_config,
+    print_json,
+)
 from indexer.config import Config
 from indexer.errors import CacheIndexerError
 from indexer.holders import Holder, parse
@@ -51,12 +60,13 @@ def register(app: typer.Typer) -> None:
         tokens: TokensOption = None,
         block_size: BlockSizeOption = None,
         config: ConfigOption = None,
+        redis_url: RedisOption = None,
         json: JsonOption = False,
     ) -> None:
         """Show who holds BLOCK, or how much of a prompt's prefix each instance holds (--tokens)."""
         if (block is None) == (tokens is None):
             fail("give either BLOCK or --tokens FILE", 2)
-        settings = load_config(config)
+        settings = load_config(config, redis_url)
         try:
             if block is not None:
                 name = _block(block)
