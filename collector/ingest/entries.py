@@ -6,8 +6,8 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
+from collector.ingest.plans import Take
 from collector.ingest.sequence import Cursor
-from collector.ingest.tracker import Take
 from indexer.blocks import WIDTH
 from indexer.engines.base import Dialect
 from indexer.engines.events import Cleared, Event, Removed, Stored
