@@ -2,9 +2,8 @@
 
     python bench/hash.py [--quick]
 
-A ratio is the median over turns of two neighbouring calls: it holds on a busy machine, too; the absolute times
-do not. Nothing is cached between
-runs and no table is built, so the first prompt costs what every other costs.
+A ratio is the median over pairs of neighbouring calls: it holds on a busy machine, too; the absolute times do
+not. Nothing is cached between runs and no table is built, so the first prompt costs what every other costs.
 """
 
 import argparse
