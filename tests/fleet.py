@@ -138,14 +138,14 @@ class Index:
         return int(self._redis.get(f"{PREFIX}term") or 0)
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 40.0) -> None:
     """Wait for a condition; a failure shows it."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (it looks into Redis)
             await asyncio.sleep(0.01)
 
 
-async def agrees(index: Index, ip: str, engine: Engine, rank: int = 0, seconds: float = 20.0) -> None:
+async def agrees(index: Index, ip: str, engine: Engine, rank: int = 0, seconds: float = 40.0) -> None:
     """Wait until the index has taken in all that the engine published and shows exactly what it holds."""
 
     def same() -> bool:
@@ -160,7 +160,7 @@ async def agrees(index: Index, ip: str, engine: Engine, rank: int = 0, seconds: 
         ) from None
 
 
-async def ready(process: Process, seconds: float = 30.0) -> None:
+async def ready(process: Process, seconds: float = 90.0) -> None:
     """Wait until a collector process says that it is ready."""
     import aiohttp
 

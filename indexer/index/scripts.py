@@ -105,23 +105,30 @@ def translate(error: BaseException) -> Exception:
 
 
 async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
-    """Await a call to Redis for at most `seconds`; raises only errors of this project."""
-    task = asyncio.current_task()
-    cancels = task.cancelling() if task else 0
+    """Await a call to Redis for at most `seconds`; raises only errors of this project.
+
+    The call gets a task of its own, which is left behind when time is over or the caller is cancelled:
+    redis-py sends within `asyncio.wait_for`, which before Python 3.12 loses a cancellation that comes at the
+    wrong moment, so a call can't be relied upon to end because it was told to.
+    """
+    call = asyncio.ensure_future(awaitable)
     try:
-        async with asyncio.timeout(seconds):
-            result = await awaitable
+        await asyncio.wait((call,), timeout=seconds)
+        if call.done():
+            return call.result()
     except Exception as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # The client turns a cancellation that meets a reply into an error of its own.
-            raise asyncio.CancelledError from error
         raise translate(error) from error
-    if task and task.cancelling() > cancels:
-        # redis-py sends within `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
-        # comes at the wrong moment; the task would then go on for ever.
-        raise asyncio.CancelledError
-    return result
+    finally:
+        if not call.done():
+            call.add_done_callback(_forget)
+            call.cancel()
+    raise errors.IndexUnavailableError("Redis did not answer in time")
+
+
+def _forget(call: "asyncio.Future[Any]") -> None:
+    # Nobody waits for its error any more; a look at it keeps asyncio from reporting it.
+    if not call.cancelled():
+        call.exception()
 
 
 async def read_again(read: Callable[[], Awaitable[Any]]) -> Any:

@@ -83,6 +83,7 @@ def _blocks(index: Index, request: Request) -> int:
     return min(best, (len(request.prompt) - 1) // 32)
 
 
+@pytest.mark.timeout(300)
 async def test_killing_the_leader_three_times_loses_nothing_of_a_conversation(
     redis_server: Server, index: Index, fleets: Any
 ) -> None:
