@@ -137,23 +137,23 @@ class Query:
         hashed = monotonic()
         async with self._bounded(spent=located - start):
             matches, streams, meta = await asyncio.gather(
-                pool.reader.lookup(chains, question.tiers, asked), pool.reader.streams(), pool.reader.meta()
+                pool.reader.lookup(chains, question.tiers, asked),
+                pool.reader.streams(question.candidates),
+                pool.reader.meta(),
             )
         answered = monotonic()
-        wanted = set(question.candidates or ())
-        if question.candidates is None:
-            wanted.update(matches.instances, (stream.key.ip for stream in streams))
-        instances = tuple(sorted(wanted) if question.candidates is None else question.candidates)
         by_instance: dict[str, list[StreamState]] = {}
         for stream in streams:
-            if stream.key.ip in wanted:
-                by_instance.setdefault(stream.key.ip, []).append(stream)
+            by_instance.setdefault(stream.key.ip, []).append(stream)
+        instances = question.candidates
+        if instances is None:
+            instances = sorted({*matches.instances, *by_instance})
         told = {s.block_size for s in streams if s.block_size}
         return Answer(
             pool=pool.name,
             total=len(chains[0]) // WIDTH,
             block_size=question.block_size or (told.pop() if len(told) == 1 else None),
-            instances=instances,
+            instances=tuple(instances),
             matches=matches,
             streams=by_instance,
             warnings=caveats(matches.age, by_instance, meta, question.block_size),
@@ -188,12 +188,8 @@ class Query:
         """Each pool that knows a candidate, with those; the first when none does, so that Redis is asked."""
         if len(self.pools) == 1:
             return [(self.pools[0], candidates)]
-        known = await asyncio.gather(*(pool.reader.instances() for pool in self.pools))
-        asked = []
-        for pool, names in zip(self.pools, known, strict=True):
-            here = set(names)
-            if mine := tuple(ip for ip in candidates if ip in here):
-                asked.append((pool, mine))
+        known = await asyncio.gather(*(pool.reader.known(candidates) for pool in self.pools))
+        asked = [(pool, tuple(mine)) for pool, mine in zip(self.pools, known, strict=True) if mine]
         return asked or [(self.pools[0], ())]
 
     async def _pool_for(self, question: Question) -> Pool:

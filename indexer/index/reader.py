@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from indexer.holders import TIERS
 from indexer.index import replies
 from indexer.index.keys import Keys
@@ -51,11 +53,19 @@ class IndexReader:
     async def instances(self) -> list[str]:
         """Names of the instances that have blocks or a stream, sorted."""
         slots = await self._fetch()
-        return sorted(slots.instances() | {state.key.ip for state in await self.streams()})
+        return sorted(slots.instances | {state.key.ip for state in await self.streams()})
 
-    async def streams(self) -> list[StreamState]:
-        """Every stream, sorted by key."""
-        return replies.streams(await self._pipeline.call("streams"))
+    async def known(self, instances: Sequence[str]) -> list[str]:
+        """Those of `instances` that have blocks or a stream, in their order."""
+        known = (await self._fetch()).instances
+        if others := [instance for instance in instances if instance not in known]:
+            known |= {state.key.ip for state in await self.streams(others)}
+        return [instance for instance in instances if instance in known]
+
+    async def streams(self, instances: Sequence[str] | None = None) -> list[StreamState]:
+        """The streams of `instances` (None: all), sorted by key."""
+        wanted = () if instances is None else (msgspec.msgpack.encode(instances),)
+        return replies.streams(await self._pipeline.call("streams", *wanted))
 
     async def holders(self, block: str) -> list[str]:
         """Names of the holders of one block, sorted."""
@@ -93,7 +103,7 @@ class IndexReader:
         return lookup.matches()
 
     async def _fetch(self) -> SlotMap:
-        """The slots as they are now; who asks while a fetch is on its way gets its result."""
+        """The slots as they are now, read again if they changed. Who asks meanwhile gets the same result."""
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._fetch_alone())
             # Retrieved here too, in case that every caller gives up before it fails.
@@ -102,7 +112,10 @@ class IndexReader:
 
     async def _fetch_alone(self) -> SlotMap:
         try:
-            nonce, *tiers = await self._pipeline.call("slots")
+            known = self._slots
+            nonce, *tiers = await self._pipeline.call("slots", known.nonce if known else b"")
+            if known and not tiers:
+                return known
             self._slots = SlotMap(
                 nonce,
                 {

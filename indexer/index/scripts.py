@@ -81,7 +81,13 @@ def translate(error: BaseException) -> Exception:
         return errors.IndexFullError("Redis is out of memory: raise maxmemory")
     refused = isinstance(error, redis_errors.AuthenticationError | redis_errors.NoPermissionError)
     if refused or text.startswith(_MAY_NOT_IN_SCRIPT):
-        return errors.IndexUnavailableError(f"Redis refuses this user: {text}")
+        return errors.IndexUnavailableError(f"Redis refuses this user or its redis.password: {text}")
+    if isinstance(error, redis_errors.MovedError | redis_errors.AskError):
+        return errors.IndexUnavailableError(
+            f"Redis is a cluster: write redis.url as redis+cluster://... (it says: {text})"
+        )
+    if isinstance(error, redis_errors.InvalidResponse):
+        return errors.IndexUnavailableError(f"what answers at redis.url is no Redis: {text}")
     if isinstance(error, TimeoutError | redis_errors.TimeoutError):
         return errors.IndexUnavailableError("Redis did not answer in time")
     unavailable = (

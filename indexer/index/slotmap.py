@@ -44,7 +44,5 @@ class SlotMap:
     def __init__(self, nonce: bytes | None, tiers: Mapping[str, Mapping[str, int]]) -> None:
         self.nonce = nonce
         self.tiers = {tier: TierSlots(slots) for tier, slots in tiers.items()}
-
-    def instances(self) -> set[str]:
-        """The instances that have a holder in any tier."""
-        return {name for tier in self.tiers.values() for name in tier.masks} - {POOL_WIDE}
+        self.instances = frozenset(name for tier in self.tiers.values() for name in tier.masks) - {POOL_WIDE}
+        """Those that have a holder in any tier."""
