@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
+from indexer.errors import IndexUnavailableError
 from indexer.holders import TIERS
 from indexer.index import replies
 from indexer.index.keys import Keys
 from indexer.index.lookup import Lookup
 from indexer.index.matches import Matches
 from indexer.index.pipeline import Pipeline
-from indexer.index.scripts import Scripts, SlotsChangedError, bounded
+from indexer.index.scripts import Scripts, SlotsChangedError
 from indexer.index.slotmap import SlotMap
 from indexer.index.state import Stats, StreamState
 
@@ -47,8 +48,11 @@ class IndexReader:
         One round trip for up to 2,048 blocks, summed over chains and tiers. A longer chain goes on with those
         that are still alive; a holder that is emptied between two of these calls counts 0.
         """
-        result: Matches = await bounded(self._lookup(chains, tiers, instances), self._timeout)
-        return result
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._lookup(chains, tiers, instances)
+        except TimeoutError:
+            raise IndexUnavailableError("Redis did not answer in time") from None
 
     async def instances(self) -> list[str]:
         """Names of the instances that have blocks or a stream, sorted."""
