@@ -99,7 +99,7 @@ class Query:
         """How much of the prompt each candidate holds in its own memory (l1) and in Mooncake memory (l3)."""
         prompt = Prompt(token_ids, block_size, cache_salt or None)
         total = len(token_ids) // block_size
-        candidates = tuple(ip for ip in dict.fromkeys(server_ips) if ip != POOL_WIDE)
+        candidates = tuple(dict.fromkeys(ip for ip in server_ips if ip != POOL_WIDE))
         start = monotonic()
         async with self._bounded():
             asked = await self._asked(candidates)
@@ -129,17 +129,17 @@ class Query:
         async with self._bounded():
             pool = await self._pool_for(question)
         located = monotonic()
+        asked = None if question.candidates is None else (*question.candidates, POOL_WIDE)
         if question.prompt is not None:
             chains = await _chains(pool.rule, question.prompt)
         else:
             chains = [question.blocks]
         hashed = monotonic()
         async with self._bounded(spent=located - start):
-            matches, stats = await asyncio.gather(
-                pool.reader.lookup(chains, question.tiers, question.candidates), pool.reader.stats()
+            matches, streams, meta = await asyncio.gather(
+                pool.reader.lookup(chains, question.tiers, asked), pool.reader.streams(), pool.reader.meta()
             )
         answered = monotonic()
-        streams = stats.streams
         wanted = set(question.candidates or ())
         if question.candidates is None:
             wanted.update(matches.instances, (stream.key.ip for stream in streams))
@@ -156,7 +156,7 @@ class Query:
             instances=instances,
             matches=matches,
             streams=by_instance,
-            warnings=caveats(matches.age, by_instance, stats.meta, question.block_size),
+            warnings=caveats(matches.age, by_instance, meta, question.block_size),
             hash_seconds=hashed - located,
             redis_seconds=located - start + answered - hashed,
         )

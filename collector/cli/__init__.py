@@ -1,5 +1,6 @@
 """`cache-indexer`: the query side's commands and those of the write side."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -46,6 +47,7 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Entry point. Expected errors are one line on stderr; status 2 for usage and configuration, else 1."""
+    _open_closed_streams()
     try:
         sys.exit(typer.main.get_command(build()).main(prog_name="cache-indexer", standalone_mode=False))
     except TyperException as error:
@@ -59,10 +61,16 @@ def main() -> None:
         _end(str(error) or type(error).__name__, 1)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; don't let the interpreter complain while it ends.
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        _end(str(error), 1)  # such as a full disk under our output
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where a standard stream was closed (`>&-`): else its number, and with it what is
+    printed, would go to the next file or socket."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # in this order, each gets the lowest free number: its own
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _version(wanted: bool) -> None:

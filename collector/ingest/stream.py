@@ -10,48 +10,29 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import zmq
-from msgspec import Struct, structs
+from msgspec import structs
 
 from collector.ingest.entries import SUSPICION, Entry, build
 from collector.ingest.listener import Listener
+from collector.ingest.plans import Open, Recover, Take
 from collector.ingest.recovery import Recovery
 from collector.ingest.sequence import Cursor
-from collector.ingest.tracker import Open, Recover, Take
+from collector.ingest.tools import Tools
 from collector.leadership import Reign
-from collector.metrics import Metrics
 from collector.selfcheck import SelfCheck
 from indexer import log
 from indexer.blocks import WIDTH
-from indexer.config.tree import IngestL1
-from indexer.engines.base import Engine
 from indexer.errors import (
     CacheIndexerError,
     FencedError,
     IndexUnavailableError,
     LifeError,
 )
-from indexer.index.state import STAMP_NONE, Apply, Outcome, StreamKey, StreamState
-from indexer.index.writer import IndexWriter
+from indexer.index.state import STAMP_NONE, Apply, Outcome, StreamState
 
 RETRY_SECONDS = 0.1
 
 _log = log.get(__name__)
-
-
-class Tools(Struct):
-    """What the streams of a pool share."""
-
-    pool: str
-    engine: Engine
-    context: "zmq.Context[zmq.Socket[bytes]]"
-    config: IngestL1
-    metrics: Metrics
-    index: IndexWriter
-    replays: asyncio.Semaphore
-    """Replays at a time: each may bring an engine's whole buffer."""
-    offered: set[tuple[StreamKey, Cursor]]
-    """Gaps for which leadership was offered to a standby already."""
 
 
 class Stream:

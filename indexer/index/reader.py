@@ -39,6 +39,9 @@ class IndexReader:
     ) -> Matches:
         """Match packed `chains` (alternatives of one prompt: the best counts) for `instances` (None: all).
 
+        The pool-wide view is looked at only where POOL_WIDE is among `instances`, since it may reach further
+        into the chain than any candidate does.
+
         One round trip for up to 2,048 blocks, summed over chains and tiers. A longer chain goes on with those
         that are still alive; a holder that is emptied between two of these calls counts 0.
         """
@@ -64,7 +67,7 @@ class IndexReader:
 
     async def meta(self) -> dict[str, str]:
         """The pool's `meta` hash: schema, hash configuration, findings of the self-check."""
-        return dict((await self.stats()).meta)
+        return replies.text(await self._pipeline.call("meta"))
 
     async def ready(self) -> None:
         """Raise unless Redis answers, scripts run, the schema fits and nothing may be evicted.

@@ -26,8 +26,8 @@ class TierSlots:
             self.all |= mask
 
     def mask(self, instances: Iterable[str]) -> int:
-        """The bits of the instances' holders and of the pool-wide one; unknown instances have none."""
-        mask = self.masks.get(POOL_WIDE, 0)
+        """The bits of the instances' holders; unknown instances have none."""
+        mask = 0
         known = self.masks
         for instance in instances:
             mask |= known.get(instance, 0)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -50,6 +51,29 @@ def test_version():
     result = run("--version")
     assert result.returncode == 0
     assert re.fullmatch(r"cache-indexer \d+\.\d+\.\d+\n", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("redirect", "status", "output"),
+    [
+        pytest.param(
+            ">/dev/full",
+            1,
+            r"error: \[Errno 28\] [^\n]+\n",
+            marks=pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux"),
+        ),
+        (">&-", 0, ""),
+        ("<&-", 0, r'\{"block_hashes":.*\n'),
+        ("<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_traceback(redirect, status, output):
+    program = shlex.join([*PROGRAM, "hash", "1", "2", "--block-size", "2"])
+    result = subprocess.run(
+        ["sh", "-c", f"exec {program} {redirect}"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert result.returncode == status
+    assert re.fullmatch(output, result.stdout + result.stderr)
 
 
 def test_help_names_every_command_and_loads_none():

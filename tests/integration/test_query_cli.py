@@ -50,7 +50,10 @@ def run(redis_server: servers.Server, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_who_holds_a_block(run: Run) -> None:
     block = unpack(BLOCKS)[0]
     unsigned = int(block, 16)
-    for name in (block, block.upper(), str(unsigned), str(unsigned - (1 << 64))):
+    assert unsigned < 1 << 63
+    signed, same = "-1", "f" * 16
+    assert json.loads(run("who", signed, "--json").stdout)["block"] == same
+    for name in (block, block.upper(), str(unsigned)):
         result = run("who", name, "--json")
         assert result.exit_code == 0, result.output
         told = json.loads(result.stdout)
@@ -99,6 +102,10 @@ def test_who_reads_stdin(run: Run) -> None:
     [
         (["who"], None, "BLOCK"),
         (["who", "xyz"], None, "'xyz'"),
+        (["who", str(1 << 64)], None, "2^64-1"),
+        (["who", "9" * 5000], None, "2^64-1"),
+        (["who", "1_000"], None, "'1_000'"),
+        (["who", "\u0661"], None, "hex digits"),
         (["who", "0" * 16, "--tokens", "-"], "[]", "either"),
         (["who", "--tokens", "/nonexistent"], None, "/nonexistent"),
         (["who", "--tokens", "-"], "[1]", "block_size"),
