@@ -11,6 +11,7 @@ NAMESPACE = "inference"
 CAPTURE = "conversations-0.18.0-a.jsonl.gz"
 OURS, REDIS, MOONCAKE = "localhost/cache-indexer:dev", "localhost/redis:7", "localhost/mooncake:0.3.13"
 MASTER = "deployment/mooncake-master"
+SEGMENT_PORT = 17001
 MIB = 1 << 20
 _CLIENT = (helm.ROOT / "tests" / "mooncake_client.py").read_text()
 
@@ -46,10 +47,17 @@ def engine(name: str, *, plays: bool) -> Json:
 
 def put(node: Node, pod: str, keys: list[str]) -> None:
     """Have an engine's Mooncake client store keys in its own memory; returns before they are stored."""
-    segment = f"{address(node, pod)}:17001"
+    segment = f"{address(node, pod)}:{SEGMENT_PORT}"
     command = json.dumps({"do": "put", "keys": keys, "size": 1024, "at": segment})
     shell = ["sh", "-c", 'printf "%s\\n" "$0" > /tmp/do', command]
     kubectl(node, "exec", pod, "--container=mooncake", "--", *shell)
+
+
+def segments(node: Node) -> list[str]:
+    """Whose memory the Mooncake master has, as the client's pod hears."""
+    url = "http://mooncake-master-service:9003/get_all_segments"
+    script = f"import urllib.request as r; print(r.urlopen('{url}').read().decode())"
+    return kubectl(node, "exec", "client", "--", "python3", "-c", script).split()
 
 
 def mooncake_master() -> list[Json]:
@@ -140,7 +148,7 @@ _MOONCAKE_CLIENT = {
     "command": ["sh", "-c"],
     "args": [
         "mkfifo /tmp/do && exec 3<>/tmp/do && "
-        f'exec python -c "$CLIENT" 1 "$POD_IP:17001" mooncake-master-service:30089 {64 * MIB} <&3'
+        f'exec python -c "$CLIENT" 1 "$POD_IP:{SEGMENT_PORT}" mooncake-master-service:30089 {64 * MIB} <&3'
     ],
     "env": [
         {"name": "CLIENT", "value": _CLIENT},

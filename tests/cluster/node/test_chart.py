@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -158,9 +158,13 @@ def _ratios(node: Node, question: str, tier: str = "l1") -> tuple[float, ...] | 
 
 def _until(node: Node, question: str, expected: tuple[float, float], tier: str = "l1") -> None:
     """Ask until the ratios of `vllm` and `quiet` are as expected."""
+    _eventually(lambda: _ratios(node, question, tier), expected)
+
+
+def _eventually(ask: Callable[[], object], expected: object) -> None:
     deadline = time.monotonic() + 90
-    while (ratios := _ratios(node, question, tier)) != expected:
-        assert time.monotonic() < deadline, ratios
+    while (answer := ask()) != expected:
+        assert time.monotonic() < deadline, answer
         time.sleep(0.5)
 
 
@@ -262,6 +266,7 @@ def test_mooncake_memory_goes_with_the_master(cluster: Node, capture: Capture, a
     pods.kubectl(cluster, "delete", "pod", "--selector=openfuyao.com/kvmanager=mooncake")
     pods.kubectl(cluster, "rollout", "status", pods.MASTER, "--timeout=120s")
     _until(cluster, last, (0, 0), "l3")
+    _eventually(lambda: pods.segments(cluster), [f"{addresses[0]}:{pods.SEGMENT_PORT}"])
     pods.put(cluster, "vllm", _keys(capture, -1, 3))
     _until(cluster, last, (3 / 7, 0), "l3")
 
