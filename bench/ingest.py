@@ -1,32 +1,36 @@
 """From an engine's ZMQ frame to the index: how fast, and how much.
 
-    python bench/ingest.py [--streams 8] [--blocks 200000]
+    python bench/ingest.py [--quick] [--streams 8] [--blocks 200000] [--rounds 5]
 
 A publisher process sends vLLM batches over real sockets, a collector process writes them into a real embedded
-Valkey, and this process looks. Three questions:
+Valkey, and this process looks:
 
 - idle: one small batch at a time; how long until a reader sees it (polled without pause);
-- stores, removals: a backlog of batches from several streams; blocks a second until the last one is visible;
-- beside them, what the same Valkey takes when the same calls come without sockets and decoding, in this run:
-  the share of the machine that the way from the frame to the call costs.
+- store, remove: a backlog of batches from several streams; blocks a second until the last one is visible. A
+  batch stores its blocks in one event and removes them in one event each, as engines do;
+- calls only: what the same Valkey takes in calls that are made up beforehand, without sockets and decoding.
 
-Prints one JSON object.
+Rounds take turns, so that a busy moment hits all alike. Beside the wall time, which the rest of the machine
+changes, stands the processor time of collector and Valkey, which it changes less. Lost batches are an error.
 """
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import os
+import random
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import zmq
+from rich.console import Console
+from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -36,16 +40,17 @@ from indexer.config.pool import BlockKey
 from indexer.engines import engine
 from indexer.engines.base import Prompt
 from indexer.index.connect import connect
-from indexer.index.state import Apply, Op, StreamKey
+from indexer.index.state import Apply, Op, OpKind, StreamKey
 from indexer.index.writer import IndexWriter
 from tests import servers
 from tests.fleet import Index, Process, ready
 from tests.ports import free_port
 
 BLOCKS_A_BATCH = 16
+GOAL = 100_000
+"""Blocks a second, stored and removed."""
+
 _encode = msgspec.msgpack.encode
-
-
 _rule = engine(BlockKey()).rule
 
 
@@ -81,6 +86,7 @@ def publish(ports: list[int], batches: int, commands: Any) -> None:
         socket.bind(f"tcp://127.0.0.1:{port}")
         sockets.append(socket)
     seqs = [0] * len(ports)
+    made: dict[str, list[tuple[int, list[Any]]]] = {}
 
     def send(stream: int, events: list[Any]) -> None:
         payload = _encode([time.time(), events, 0])
@@ -93,23 +99,36 @@ def publish(ports: list[int], batches: int, commands: Any) -> None:
             commands.send(time.perf_counter())
             send(stream, [stored(stream, batch)])
             continue
-        if kind == "store":
-            payloads = [(s, [stored(s, b)]) for b in range(batches) for s in range(len(ports))]
-        else:
-            payloads = [(s, removed(s, b)) for b in range(batches) for s in range(len(ports))]
+        if kind not in made:
+            places = [(s, b) for b in range(batches) for s in range(len(ports))]
+            made[kind] = [(s, [stored(s, b)] if kind == "store" else removed(s, b)) for s, b in places]
         commands.send(time.perf_counter())
-        for stream, events in payloads:
+        for stream, events in made[kind]:
             send(stream, events)
         commands.send(seqs)
 
 
-async def main() -> None:
-    """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+class Round(NamedTuple):
+    """One backlog: blocks a second, and microseconds of processor time a block."""
+
+    rate: float
+    collector: float
+    valkey: float
+
+
+async def main() -> int:
+    """Run it; 1 when a median misses the goal."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="three rounds of 100,000 blocks")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--blocks", type=int, default=200_000)
-    parser.add_argument("--singles", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--singles", type=int, default=200)
     options = parser.parse_args()
+    if options.quick:
+        options.blocks, options.rounds = 100_000, 3
     batches = options.blocks // BLOCKS_A_BATCH // options.streams
     blocks = batches * BLOCKS_A_BATCH * options.streams
     server = servers.start("valkey")
@@ -118,44 +137,66 @@ async def main() -> None:
     publisher = multiprocessing.Process(target=publish, args=(ports, batches, there), daemon=True)
     publisher.start()
     names = [f"10.0.0.{i}" for i in range(options.streams)]
+    engines = [
+        {"ip": n, "ranks": [{"events": f"tcp://127.0.0.1:{p}"}]} for n, p in zip(names, ports, strict=True)
+    ]
     content = {
         "redis": {"url": server.url},
         "log": {"level": "warning"},
         "collector": {"bufferBytes": 1 << 30},
-        "discovery": {
-            "source": "static",
-            "static": {
-                "engines": [
-                    {"ip": n, "ranks": [{"events": f"tcp://127.0.0.1:{p}"}]}
-                    for n, p in zip(names, ports, strict=True)
-                ]
-            },
-        },
+        "discovery": {"source": "static", "static": {"engines": engines}},
     }
-    result: dict[str, Any] = {"streams": options.streams, "blocks": blocks, "blocks_a_batch": BLOCKS_A_BATCH}
+    rounds: dict[str, list[Round]] = {"store": [], "remove": []}
+    bare: dict[str, list[float]] = {"store": [], "remove": []}
     with tempfile.TemporaryDirectory() as directory:
         collector = Process(Path(directory), content)
         try:
             await ready(collector)
             await asyncio.sleep(1.0)
             index = Index(server)
-            result["idle_ms"] = idle(index, names[0], here, options.singles)
-            for kind in ("store", "remove"):
-                busy = cpu(collector)
-                result[f"{kind}_blocks_per_s"] = round(blocks / burst(index, names, here, kind))
-                result[f"{kind}_collector_cpu_us_a_block"] = round((cpu(collector) - busy) / blocks * 1e6, 2)
-            result["calls_only_blocks_per_s"] = {
-                kind: round(rate) for kind, rate in (await calls_only(server, options.blocks)).items()
-            }
+            waits = idle(index, names[0], here, options.singles)
+            calls = await Calls.prepare(server, options.blocks)
+            for _ in range(options.rounds):
+                for kind, own in rounds.items():
+                    before = cpu(collector.process.pid), cpu(server.pid)
+                    seconds = burst(index, names, here, kind)
+                    after = cpu(collector.process.pid), cpu(server.pid)
+                    spent = [1e6 * (b - a) / blocks for a, b in zip(before, after, strict=True)]
+                    own.append(Round(blocks / seconds, *spent))
+                    bare[kind].append(await calls.rate(kind))
+            lost = {name: n for name in names if (n := int(index.stream(name).get("missing", 0)))}
+            await calls.close()
         finally:
             collector.kill()
             here.send(None)
             publisher.join(5)
             server.close()
-    print(json.dumps(result, indent=2))
+    if lost:
+        raise SystemExit(f"batches were lost, the figures mean nothing: {lost}")
+    print(f"idle, from before the send to the first read that shows it: {spread(waits, 2)} ms")
+    table = Table(
+        "", "blocks/s", "collector us", "Valkey us", "calls only, blocks/s", "of that",
+        title=f"median (middle half), {options.rounds} rounds, {blocks:,} blocks, {options.streams} streams",
+    )  # fmt: skip
+    for kind, own in rounds.items():
+        rates, collectors, valkeys = (list(column) for column in zip(*own, strict=True))
+        share = statistics.median(rates) / statistics.median(bare[kind])
+        table.add_row(
+            kind, spread(rates), spread(collectors, 1), spread(valkeys, 1), spread(bare[kind]), f"{share:.0%}"
+        )
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    slowest = min(statistics.median(r.rate for r in own) for own in rounds.values())
+    print(f"slowest median: {slowest:,.0f} blocks/s (goal: {GOAL:,})")
+    return int(slowest < GOAL)
 
 
-def idle(index: Index, ip: str, commands: Any, count: int) -> dict[str, float]:
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    """Median and the middle half."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:,.{digits}f} ({low:,.{digits}f}-{high:,.{digits}f})"
+
+
+def idle(index: Index, ip: str, commands: Any, count: int) -> list[float]:
     """Milliseconds from before the send to the first read that shows the batch."""
     times = []
     for i in range(count):
@@ -165,13 +206,12 @@ def idle(index: Index, ip: str, commands: Any, count: int) -> dict[str, float]:
             pass
         times.append((time.perf_counter() - began) * 1000)
         time.sleep(0.005)
-    times.sort()
-    return {"median": round(statistics.median(times), 2), "p99": round(times[int(len(times) * 0.99)], 2)}
+    return times
 
 
-def cpu(process: Process) -> float:
+def cpu(pid: int) -> float:
     """Seconds of processor time that a process has used (Linux; 0 elsewhere)."""
-    stat = Path(f"/proc/{process.process.pid}/stat")
+    stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
         return 0.0
     fields = stat.read_text().rpartition(")")[2].split()
@@ -188,31 +228,39 @@ def burst(index: Index, names: list[str], commands: Any, kind: str) -> float:
     return time.perf_counter() - began
 
 
-async def calls_only(server: servers.Server, blocks: int) -> dict[str, float]:
-    """The same blocks in calls of 2,000, one after the other, into an index of its own."""
-    client = await connect(load(None, {}, {"redis.url": server.url}).redis)
-    writer = IndexWriter(client, "bench", 5.0)
-    lease = await writer.acquire("bench", True, 600)
-    assert lease is not None
-    key, rates = StreamKey("10.9.9.9", 0), {}
-    await writer.open(lease.token, key, None, "life", "", 0, bytes(8), "live")
-    runs = []
-    for first in range(0, blocks, 2000):
-        numbers = (((1 << 60) + first + i) * 0x9E3779B97F4A7C15 & (2**64 - 1) for i in range(2000))
-        runs.append("".join(f"{n:016x}" for n in numbers))
-    at = 0
-    for kind in ("store", "remove"):
+class Calls:
+    """Blocks in calls of 2,000, one after the other, into an index of its own."""
+
+    @classmethod
+    async def prepare(cls, server: servers.Server, blocks: int) -> "Calls":
+        """Make up the calls, and lead."""
+        self = cls()
+        self._client = await connect(load(None, {}, {"redis.url": server.url}).redis)
+        self._writer = IndexWriter(self._client, "bench", 5.0)
+        lease = await self._writer.acquire("bench", True, 600)
+        assert lease is not None
+        self._token, self._key, self._at = lease.token, StreamKey("10.9.9.9", 0), 0
+        await self._writer.open(self._token, self._key, None, "life", "", 0, bytes(8), "live")
+        rng = random.Random(1)
+        self._runs = [
+            "".join(f"{rng.getrandbits(64):016x}" for _ in range(2000)) for _ in range(blocks // 2000)
+        ]
+        return self
+
+    async def rate(self, kind: OpKind) -> float:
+        """Blocks a second."""
         began = time.perf_counter()
-        for run in runs:
-            stamp = at.to_bytes(8, "big")
-            await writer.apply(
-                lease.token, [Apply(key, "life", at, at + 1, stamp, (Op(kind, "l1", 0, run),))]
-            )
-            at += 1
-        rates[kind] = len(runs) * 2000 / (time.perf_counter() - began)
-    await client.aclose()
-    return rates
+        for run in self._runs:
+            stamp, ops = self._at.to_bytes(8, "big"), (Op(kind, "l1", 0, run),)
+            entry = Apply(self._key, "life", self._at, self._at + 1, stamp, ops)
+            await self._writer.apply(self._token, [entry])
+            self._at += 1
+        return len(self._runs) * 2000 / (time.perf_counter() - began)
+
+    async def close(self) -> None:
+        """Done."""
+        await self._client.aclose()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(asyncio.run(main()))

@@ -82,6 +82,7 @@ async def _served(config: Config, pools: Sequence[PoolCollector], metrics: Metri
     await runner.setup()
     try:
         await web.TCPSite(runner, config.collector.host, config.collector.port).start()
+        _log.info("collector listens", addr=config.collector.addr)
         yield
     finally:
         await runner.cleanup()

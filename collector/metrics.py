@@ -28,7 +28,10 @@ class Metrics:
         self.skipped = counter("skipped_events", "Events, or fields, that are not understood.", "reason")
         self.gaps = counter("gaps", "Gaps in a stream that could not be filled.")
         self.missing = counter("missing_batches", "Event batches lost in such gaps.")
-        self.evicted = counter("evicted_batches", "Batches that left a full buffer before they were applied.")
+        self.stale = counter("stale_batches", "Event batches left over from an engine's earlier life.")
+        self.evicted = counter(
+            "evicted_batches", "Batches that left the leader's full buffer before they were applied."
+        )
         self.restarts = counter("restarts", "New lives of streams.")
         self.replays = counter("replays", "Requests to replay sockets.", "outcome")
         self.stores_dropped = counter("stores_dropped", "Blocks not stored because Redis is out of memory.")

@@ -10,21 +10,23 @@ from collector.aio import until_first
 from collector.discovery.base import Source
 from collector.ingest.buffer import Buffer
 from collector.ingest.listener import Listener
-from collector.ingest.stream import Stream, Tools
+from collector.ingest.stream import Stream
+from collector.ingest.tools import Tools
 from collector.ingest.writer import Writer
 from collector.leadership import Leadership, Reign
 from collector.membership import Feed, Roster, View
 from collector.metrics import Metrics
 from collector.sweeper import sweep
+from collector.tidying import Tidying
 from indexer import clock, log
 from indexer.config import Config, Pool
 from indexer.engines import engine
-from indexer.errors import IndexUnavailableError, LifeError
+from indexer.errors import IndexUnavailableError
 from indexer.index.state import StreamKey, StreamState
 from indexer.index.writer import IndexWriter
 
 OBSERVE_SECONDS = 1.0
-TIDY_SECONDS = 1.0
+TICK_SECONDS = 1.0
 REPLAYS = 4
 READY_SECONDS = 30.0
 """Longest that readiness waits for warmth: engines may have nothing to say."""
@@ -70,6 +72,7 @@ class PoolCollector:
         self._listeners: dict[StreamKey, Listener] = {}
         self._states: dict[StreamKey, StreamState] = {}
         self._observed = -OBSERVE_SECONDS
+        self._looked = False
         self._begun = clock.monotonic()
         self._tools = Tools(
             pool.name,
@@ -96,7 +99,6 @@ class PoolCollector:
         self._writer: Writer | None = None
         self._reign: Reign | None = None
         self._duties: list[Duty] = []
-        self._noted: str | None = None
 
     @property
     def leading(self) -> bool:
@@ -106,7 +108,8 @@ class PoolCollector:
     @property
     def warm(self) -> bool:
         """Whether taking over now would lose nothing: nothing of any stream that can be heard."""
-        return self._view.complete and all(listener.warm for listener in self._listeners.values())
+        known = self._looked and self._view.complete
+        return known and all(listener.warm for listener in self._listeners.values())
 
     @property
     def ready(self) -> bool:
@@ -138,7 +141,7 @@ class PoolCollector:
     async def _watch_clock(self) -> None:
         """Grace times run out without a snapshot."""
         while True:
-            await asyncio.sleep(TIDY_SECONDS)
+            await asyncio.sleep(TICK_SECONDS)
             await self._follow(self._roster.view(clock.monotonic()))
             self._show()
 
@@ -197,6 +200,7 @@ class PoolCollector:
 
     async def _read_states(self) -> None:
         self._states = {state.key: state for state in await self._index.streams()}
+        self._looked = True
 
     # Leading.
 
@@ -207,7 +211,7 @@ class PoolCollector:
             writer = Writer(self.name, self._index, reign, self._metrics)
             self._reign, self._writer = reign, writer
             self._duties = [make(reign) for make in self._make_duties]
-            self._noted = None
+            tidying = Tidying(self.name, self._index, reign, self._roster, self._streams, self._forget)
             try:
                 for key in self._listeners:
                     self._start_stream(key)
@@ -216,7 +220,7 @@ class PoolCollector:
                 await until_first(
                     writer.run(),
                     sweep(self.name, self._index, reign, self._metrics),
-                    self._tidy(reign),
+                    tidying.run(),
                     self._until_back(reign),
                     *(duty.run() for duty in self._duties),
                 )
@@ -246,40 +250,8 @@ class PoolCollector:
             if self._writer is not None:
                 self._writer.remove(stream)
 
-    async def _tidy(self, reign: Reign) -> None:
-        """Retire streams of engines that are gone, and say in `meta` what the self-checks found."""
-        while True:
-            try:
-                await self._retire(reign)
-                await self._note(reign)
-            except IndexUnavailableError as error:
-                _log.debug("tidying was not answered", pool=self.name, error=str(error))
-            await asyncio.sleep(TIDY_SECONDS)
-
-    async def _retire(self, reign: Reign) -> None:
-        states = {state.key: state for state in await self._index.streams()}
-        known = {(key.ip, key.rank): state.incarnation or None for key, state in states.items()}
-        for gone in self._roster.retire(known, clock.monotonic()):
-            key = StreamKey(gone.ip, gone.rank)
-            if key in self._streams:
-                continue
-            before = reign.rev
-            try:
-                reign.saw(before, await self._index.end(reign.token, key, states[key].life))
-            except LifeError:
-                continue
-            self._states.pop(key, None)
-            _log.info("stream retired", pool=self.name, ip=gone.ip, rank=gone.rank, why=gone.why)
-
-    async def _note(self, reign: Reign) -> None:
-        wrong = {key.name: s.check.cause for key, s in sorted(self._streams.items()) if s.check.cause}
-        text = "; ".join(f"{name}: {cause}" for name, cause in list(wrong.items())[:3])
-        if len(wrong) > 3:
-            text += f"; and {len(wrong) - 3} more"
-        if text != self._noted:
-            before = reign.rev
-            reign.saw(before, await self._index.note(reign.token, {"mismatch": text}))
-            self._noted = text
+    def _forget(self, key: StreamKey) -> None:
+        self._states.pop(key, None)
 
     def _show(self) -> None:
         """The gauges, which are looked at now and then."""
@@ -288,6 +260,8 @@ class PoolCollector:
             counts[stream.state] += 1
         for state, count in counts.items():
             self._metrics.streams.labels(self.name, state).set(count)
+        for listener in self._listeners.values():
+            listener.count()
         buffers = [listener.tracker.buffer for listener in self._listeners.values()]
         self._metrics.buffer_fill.labels(self.name).set(max((b.fill for b in buffers), default=0.0))
 

@@ -20,6 +20,19 @@ def block_of_digest(digest: bytes) -> str:
     return digest[-8:].hex()
 
 
+def parse(value: str | int) -> str:
+    """The block that a person or a client means: 16 hex digits, or an engine's integer hash, signed or not.
+
+    Raises ValueError that quotes the value and says what is allowed.
+    """
+    if isinstance(value, int):
+        if -(1 << 63) <= value <= MASK:
+            return block_of_int(value)
+    elif is_block(value.lower()):
+        return value.lower()
+    raise ValueError(f"{value!r} is neither 16 hex digits nor an integer within -2^63..2^64-1")
+
+
 def is_block(text: str) -> bool:
     """Whether `text` is a block as this project writes it: 16 lower-case hex digits."""
     return len(text) == WIDTH and all(c in "0123456789abcdef" for c in text)

@@ -99,7 +99,7 @@ class Query:
         """How much of the prompt each candidate holds in its own memory (l1) and in Mooncake memory (l3)."""
         prompt = Prompt(token_ids, block_size, cache_salt or None)
         total = len(token_ids) // block_size
-        candidates = tuple(ip for ip in dict.fromkeys(server_ips) if ip != POOL_WIDE)
+        candidates = tuple(dict.fromkeys(ip for ip in server_ips if ip != POOL_WIDE))
         start = monotonic()
         async with self._bounded():
             asked = await self._asked(candidates)
@@ -129,34 +129,34 @@ class Query:
         async with self._bounded():
             pool = await self._pool_for(question)
         located = monotonic()
+        asked = None if question.candidates is None else (*question.candidates, POOL_WIDE)
         if question.prompt is not None:
             chains = await _chains(pool.rule, question.prompt)
         else:
             chains = [question.blocks]
         hashed = monotonic()
         async with self._bounded(spent=located - start):
-            matches, stats = await asyncio.gather(
-                pool.reader.lookup(chains, question.tiers, question.candidates), pool.reader.stats()
+            matches, streams, meta = await asyncio.gather(
+                pool.reader.lookup(chains, question.tiers, asked),
+                pool.reader.streams(question.candidates),
+                pool.reader.meta(),
             )
         answered = monotonic()
-        streams = stats.streams
-        wanted = set(question.candidates or ())
-        if question.candidates is None:
-            wanted.update(matches.instances, (stream.key.ip for stream in streams))
-        instances = tuple(sorted(wanted) if question.candidates is None else question.candidates)
         by_instance: dict[str, list[StreamState]] = {}
         for stream in streams:
-            if stream.key.ip in wanted:
-                by_instance.setdefault(stream.key.ip, []).append(stream)
+            by_instance.setdefault(stream.key.ip, []).append(stream)
+        instances = question.candidates
+        if instances is None:
+            instances = sorted({*matches.instances, *by_instance})
         told = {s.block_size for s in streams if s.block_size}
         return Answer(
             pool=pool.name,
             total=len(chains[0]) // WIDTH,
             block_size=question.block_size or (told.pop() if len(told) == 1 else None),
-            instances=instances,
+            instances=tuple(instances),
             matches=matches,
             streams=by_instance,
-            warnings=caveats(matches.age, by_instance, stats.meta, question.block_size),
+            warnings=caveats(matches.age, by_instance, meta, question.block_size),
             hash_seconds=hashed - located,
             redis_seconds=located - start + answered - hashed,
         )
@@ -188,12 +188,8 @@ class Query:
         """Each pool that knows a candidate, with those; the first when none does, so that Redis is asked."""
         if len(self.pools) == 1:
             return [(self.pools[0], candidates)]
-        known = await asyncio.gather(*(pool.reader.instances() for pool in self.pools))
-        asked = []
-        for pool, names in zip(self.pools, known, strict=True):
-            here = set(names)
-            if mine := tuple(ip for ip in candidates if ip in here):
-                asked.append((pool, mine))
+        known = await asyncio.gather(*(pool.reader.known(candidates) for pool in self.pools))
+        asked = [(pool, tuple(mine)) for pool, mine in zip(self.pools, known, strict=True) if mine]
         return asked or [(self.pools[0], ())]
 
     async def _pool_for(self, question: Question) -> Pool:

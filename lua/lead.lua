@@ -49,7 +49,7 @@ end
 local function acquire()
   local schema = redis.call('HGET', P .. 'meta', 'schema')
   if schema and schema ~= core.schema then
-    return core.refuse('SCHEMA', 'the index has schema ' .. schema .. ', this program ' .. core.schema)
+    return core.wrong_schema(schema)
   elseif leader and leader ~= token then
     return register()
   elseif not leader then

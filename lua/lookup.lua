@@ -11,7 +11,7 @@
 -- RETURNS  [age in ms, runs of query 1, ...]; the age is that of the last write or confirmation, -1 for never.
 --          Runs are a flat list of position, word, bits: at that block (from 0) those bits of that 32-bit
 --          word (from 0) fell out. With "?" a query gives [slot of each name or -1, runs] instead.
--- ERRORS   SLOTS: the nonce is not the current one
+-- ERRORS   SCHEMA; SLOTS: the nonce is not the current one
 -- COST     0.3 us a block for as long as a candidate is alive; blocks are read in chunks of 32, 128, 512, 1024
 --
 -- include: core
@@ -20,6 +20,12 @@ local P = core.prefix
 local byte, sub, band, bor, bxor = string.byte, string.sub, bit.band, bit.bor, bit.bxor
 local WIDTH = 16
 local GROW, MAX = 4, 1024
+
+local meta = redis.call('HMGET', P .. 'meta', 'schema', 'confirmed')
+local schema, confirmed = meta[1], meta[2]
+if schema and schema ~= core.schema then
+  return core.wrong_schema(schema)
+end
 
 local by_name = ARGV[1] == '?'
 if not by_name and (redis.call('GET', P .. 'slots:version') or '') ~= ARGV[1] then
@@ -123,7 +129,6 @@ local function runs(hash, chain, number, bits)
   return out
 end
 
-local confirmed = redis.call('HGET', P .. 'meta', 'confirmed')
 local reply = { confirmed and core.now() - confirmed or -1 }
 local chains = tonumber(ARGV[2])
 for q = 3 + chains, #ARGV, 3 do

@@ -9,7 +9,7 @@
 
 local schema = redis.call('HGET', core.prefix .. 'meta', 'schema')
 if schema and schema ~= core.schema then
-  return core.refuse('SCHEMA', 'the index has schema ' .. schema .. ', this program ' .. core.schema)
+  return core.wrong_schema(schema)
 end
 local policy = core.policy()
 if policy ~= '' and policy ~= 'noeviction' then

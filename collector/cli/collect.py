@@ -3,9 +3,9 @@
 import typer
 
 from collector.app import run_collector
-from collector.cli.common import EngineOption, RedisOption, listening, load_with
+from collector.cli.common import EngineOption, listening, load_with
 from indexer import log
-from indexer.cli.common import ConfigOption
+from indexer.cli.common import ConfigOption, RedisOption
 from indexer.config import Config, parse_redis_url
 from indexer.errors import ConfigError
 from indexer.runtime import run, stop_on_signals
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
         Any number may run; one of them leads and writes, the others are ready to take over.
         """
-        settings = load_with(config, engine, {"redis.url": redis_url})
+        settings = load_with(config, engine, redis_url)
         if parse_redis_url(settings.redis.url).kind == "embedded":
             raise ConfigError(
                 "redis.url: embedded is for `cache-indexer run`; name a Redis that all can reach"

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from collector.discovery.static import parse_engine
+from indexer.cli.common import given
 from indexer.config import Config, load, parse_redis_url
 from indexer.errors import CacheIndexerError
 
@@ -23,14 +24,13 @@ EngineOption = Annotated[
         show_default=False,
     ),
 ]
-RedisOption = Annotated[
-    str | None, typer.Option("--redis-url", metavar="URL", help="Where the index lies (redis.url).")
-]
 
 
-def load_with(config: Path | None, engines: list[str] | None, options: dict[str, Any]) -> Config:
-    """The configuration with options on top; those that are None were not given. Raises ConfigError."""
-    overrides = {key: value for key, value in options.items() if value is not None}
+def load_with(
+    config: Path | None, engines: list[str] | None, redis_url: str | None, http_addr: str | None = None
+) -> Config:
+    """The configuration with options on top. Raises ConfigError."""
+    overrides: dict[str, Any] = dict(given(redis_url, http_addr))
     if engines:
         overrides |= {
             "discovery.source": "static",

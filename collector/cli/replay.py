@@ -112,4 +112,5 @@ async def _show(replayer: Replayer, wait: bool, speed: float, times: int) -> Non
             task = progress.add_task(f"life {life + 1}", total=len(capture.steps))
             await replayer.play(speed, on_step=partial(progress.advance, task))
     frames = sum(1 for _ in capture.frames)
-    console.print(f"played {len(capture.steps)} steps, {frames} batches, {times} times", highlight=False)
+    again = f", {times} times" if times > 1 else ""
+    console.print(f"played {len(capture.steps)} steps, {frames} batches{again}", highlight=False)

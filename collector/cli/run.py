@@ -8,11 +8,11 @@ import typer
 from msgspec import structs
 
 from collector.app import run_collector
-from collector.cli.common import EngineOption, RedisOption, first, listening, load_with, wants_embedded
+from collector.cli.common import EngineOption, first, listening, load_with, wants_embedded
 from collector.embedded import Embedded, default_port
 from indexer import log
 from indexer.api.workers import run_query
-from indexer.cli.common import ConfigOption
+from indexer.cli.common import AddrOption, ConfigOption, RedisOption
 from indexer.config import Config
 from indexer.errors import ConfigError
 from indexer.runtime import run as run_loop
@@ -21,10 +21,6 @@ from indexer.runtime import stop_on_signals
 DataOption = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Where the embedded Valkey keeps the index over restarts."),
-]
-AddrOption = Annotated[
-    str | None,
-    typer.Option("--http-addr", metavar="[HOST]:PORT", help="Where queries are answered (http.addr)."),
 ]
 _log = log.get(__name__)
 
@@ -44,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
         Without a redis.url in file, environment or option, the index lies in an embedded Valkey.
         """
-        settings = load_with(config, engine, {"redis.url": redis_url, "http.addr": http_addr})
+        settings = load_with(config, engine, redis_url, http_addr)
         if data_dir is not None and not wants_embedded(settings):
             raise ConfigError(
                 f"--data-dir {data_dir}: is for the embedded Valkey, but redis.url names another"

@@ -90,6 +90,7 @@ async def demonstrate(stay: asyncio.Event | None = None) -> Score:
         _judge(show, score)
         if stay is not None:
             show.line(f"\nStill running: query {url}{HIT_RATE}, index {valkey.url}. Ctrl-C ends it.")
+            show.line(f"Look into it: cache-indexer stats --redis-url {valkey.url}")
             await stay.wait()
     return score
 

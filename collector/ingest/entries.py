@@ -1,12 +1,13 @@
 """From received batches to one `Apply` entry. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
+from collector.ingest.plans import Take
 from collector.ingest.sequence import Cursor
-from collector.ingest.tracker import Take
 from indexer.blocks import WIDTH
 from indexer.engines.base import Dialect
 from indexer.engines.events import Cleared, Event, Removed, Stored
@@ -38,7 +39,7 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
 
     An unreadable batch can't be had again in a better shape: it counts as a gap of one.
     """
-    ops = _Ops()
+    ops: list[Op] = []
     stored: list[Stored] = []
     stamps: list[bytes] = []
     skipped: Counter[str] = Counter()
@@ -50,17 +51,16 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
             unreadable += 1
             stamps.append(frame.stamp)
             continue
-        size = sum(len(e.blocks) for e in batch.events if not isinstance(e, Cleared)) // WIDTH
+        added = _ops(batch.events)
+        size = sum(len(op.blocks) for op in added) // WIDTH
         if stamps and blocks + size > budget:
             break
         blocks += size
+        ops += added
         stamps.append(frame.stamp)
-        skipped.update(batch.skipped)
-        for event in batch.events:
-            ops.add(event)
-            if isinstance(event, Stored) and event.tier == "l1":
-                stored.append(event)
-    ops.close()
+        if batch.skipped:
+            skipped.update(batch.skipped)
+        stored += [e for e in batch.events if isinstance(e, Stored) and e.tier == "l1"]
     first = take.frames[0].seq
     fields: dict[str, str | int] = {}
     if unreadable:
@@ -74,7 +74,7 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
             first,
             first + len(stamps),
             b"".join(stamps),
-            tuple(ops.done),
+            tuple(ops),
             take.skip_from,
             fields,
         ),
@@ -87,39 +87,24 @@ def build(key: StreamKey, cursor: Cursor, take: Take, dialect: Dialect, budget: 
     )
 
 
-class _Ops:
+def _ops(events: Iterable[Event]) -> list[Op]:
     """Operations in order. Engines send one event for each evicted block, so neighbours are joined."""
-
-    def __init__(self) -> None:
-        self.done: list[Op] = []
-        self._like: tuple[OpKind, str, int] | None = None
-        self._blocks: list[str] = []
-
-    def add(self, event: Event) -> None:
-        if isinstance(event, Removed):
-            if event.tier is not None:
-                self._append(("remove", event.tier, event.group), event.blocks)
-            else:
-                for tier in ("l1", "l2"):
-                    self._append(("remove", tier, event.group), event.blocks)
-        elif isinstance(event, Stored):
-            self._append(("store", event.tier, event.group), event.blocks)
+    ops: list[Op] = []
+    for (kind, tiers, group), run in groupby(events, _target):
+        blocks = "".join([event.blocks for event in run if not isinstance(event, Cleared)])
+        if isinstance(tiers, str):
+            ops.append(Op(kind, tiers, group, blocks))
         else:
-            self.close()
-            self.done += [Op("clear", tier) for tier in event.tiers]
+            ops += [Op(kind, tier, group, blocks) for tier in tiers]
+    return ops
 
-    def close(self) -> None:
-        """No more of what was added last."""
-        if self._like is not None:
-            kind, tier, group = self._like
-            self.done.append(Op(kind, tier, group, "".join(self._blocks)))
-        self._like, self._blocks = None, []
 
-    def _append(self, like: tuple[OpKind, str, int], blocks: str) -> None:
-        if like != self._like:
-            self.close()
-            self._like = like
-        self._blocks.append(blocks)
+def _target(event: Event) -> tuple[OpKind, str | tuple[str, ...], int]:
+    if isinstance(event, Removed):
+        return "remove", event.tier or ("l1", "l2"), event.group
+    if isinstance(event, Stored):
+        return "store", event.tier, event.group
+    return "clear", event.tiers, 0
 
 
 def _doubt(take: Take, first: int, unreadable: int) -> str:

@@ -30,6 +30,10 @@ class Frame(NamedTuple):
     at: float = 0.0
 
 
+Batch = tuple[int, bytes, bytes]
+"""A batch as the replay socket sends it: (sequence, stamp, payload)."""
+
+
 def split(parts: Sequence[bytes]) -> tuple[int, bytes]:
     """(sequence, payload) of a message's parts; raises DecodeError."""
     if len(parts) < 2:

@@ -52,10 +52,12 @@ class Listener:
         self._dialect = dialect
         self._frames = metrics.frames.labels(pool)
         self._bad_frames = metrics.bad_frames.labels(pool)
-        self._duplicates = metrics.duplicates.labels(pool)
+        self._counters = [c.labels(pool) for c in (metrics.duplicates, metrics.stale, metrics.evicted)]
+        self._counted = [0, 0, 0]
         self._log = _log.bind(pool=pool, ip=feed.ip, rank=feed.rank)
         self._begun = clock.monotonic()
         self._linked_at: float | None = None
+        self._closing = False
         self._first_epoch: int | None = None
         self._successor = ""
         self._seen: Cursor | None = None
@@ -69,7 +71,19 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening, for good."""
+        self._closing = True
         await end((self._task,))
+        self.count()
+
+    def count(self) -> None:
+        """Bring the metrics up to what was counted since the last call."""
+        tracker, buffer = self.tracker, self.tracker.buffer
+        now = [tracker.duplicates, tracker.stale, buffer.evicted]
+        if tracker.cursor is None:
+            self._counted[2] = buffer.evicted  # a standby's batches always go before it applies them
+        for counter, total, before in zip(self._counters, now, self._counted, strict=True):
+            counter.inc(total - before)
+        self._counted = now
 
     # What the subscriber tells.
 
@@ -92,7 +106,7 @@ class Listener:
 
     def disconnected(self) -> None:
         """See `Tracker.disconnected`."""
-        if self.tracker.linked:
+        if self.tracker.linked and not self._closing:
             self._log.info("connection lost", url=self.feed.events)
         self._linked_at = None
         self.tracker.disconnected()
@@ -108,8 +122,7 @@ class Listener:
             self._bad_frames.inc()
             self._log.debug("not an event batch", error=str(error))
             return
-        if not self.tracker.arrive(seq, stamp, payload, clock.monotonic()):
-            self._duplicates.inc()
+        self.tracker.arrive(seq, stamp, payload, clock.monotonic())
         self.wake()
 
     # What discovery tells.

@@ -7,16 +7,13 @@ a few are made: what was heard must not wait for ever for what was not.
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from collector.ingest.replay import ReplayError, fetch
 from collector.ingest.sequence import Cursor
+from collector.ingest.tools import Tools
 from collector.ingest.tracker import Tracker
 from indexer import log
 from indexer.index.state import StreamKey
-
-if TYPE_CHECKING:
-    from collector.ingest.stream import Tools
 
 ATTEMPTS = 3
 """Attempts without progress while live batches wait."""
@@ -27,7 +24,7 @@ _log = log.get(__name__)
 class Recovery:
     """The attempts of one stream; remembers the ones that brought nothing."""
 
-    def __init__(self, tracker: Tracker, tools: "Tools", key: StreamKey, wake: Callable[[], None]) -> None:
+    def __init__(self, tracker: Tracker, tools: Tools, key: StreamKey, wake: Callable[[], None]) -> None:
         self._tracker = tracker
         self._tools = tools
         self._log = _log.bind(pool=tools.pool, ip=key.ip, rank=key.rank)

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 import zmq
 
-from collector.ingest.frames import END, split
+from collector.ingest.frames import END, Batch, split
 from collector.ingest.sockets import Reader, resolve
 from indexer.errors import CacheIndexerError, DecodeError
 
@@ -20,9 +20,6 @@ CHUNK = 500
 """Most batches handed over at once."""
 IDLE_SECONDS = 2.0
 """Longest wait for the next message of an answer. Engines serve replays between their own sends."""
-
-Batch = tuple[int, bytes, bytes]
-"""(sequence, stamp, payload)"""
 
 
 class ReplayError(CacheIndexerError):

@@ -60,9 +60,18 @@ class Reader:
     def _messages(self) -> Iterator[list[bytes]]:
         while self._open:
             try:
-                yield self._socket.recv_multipart(zmq.NOBLOCK)
+                yield self._receive()
             except zmq.Again:
                 return
+
+    def _receive(self) -> list[bytes]:
+        # A frame knows whether more come; `recv_multipart` asks the socket, which costs as much as the rest.
+        frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        parts = [frame.bytes]
+        while frame.more:
+            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+            parts.append(frame.bytes)
+        return parts
 
 
 async def resolve(url: str) -> str:

@@ -10,48 +10,29 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import zmq
-from msgspec import Struct, structs
+from msgspec import structs
 
 from collector.ingest.entries import SUSPICION, Entry, build
 from collector.ingest.listener import Listener
+from collector.ingest.plans import Open, Recover, Take
 from collector.ingest.recovery import Recovery
 from collector.ingest.sequence import Cursor
-from collector.ingest.tracker import Open, Recover, Take
+from collector.ingest.tools import Tools
 from collector.leadership import Reign
-from collector.metrics import Metrics
 from collector.selfcheck import SelfCheck
 from indexer import log
 from indexer.blocks import WIDTH
-from indexer.config.tree import IngestL1
-from indexer.engines.base import Engine
 from indexer.errors import (
     CacheIndexerError,
     FencedError,
     IndexUnavailableError,
     LifeError,
 )
-from indexer.index.state import STAMP_NONE, Apply, Outcome, StreamKey, StreamState
-from indexer.index.writer import IndexWriter
+from indexer.index.state import STAMP_NONE, Apply, Outcome, StreamState
 
 RETRY_SECONDS = 0.1
 
 _log = log.get(__name__)
-
-
-class Tools(Struct):
-    """What the streams of a pool share."""
-
-    pool: str
-    engine: Engine
-    context: "zmq.Context[zmq.Socket[bytes]]"
-    config: IngestL1
-    metrics: Metrics
-    index: IndexWriter
-    replays: asyncio.Semaphore
-    """Replays at a time: each may bring an engine's whole buffer."""
-    offered: set[tuple[StreamKey, Cursor]]
-    """Gaps for which leadership was offered to a standby already."""
 
 
 class Stream:
@@ -77,6 +58,7 @@ class Stream:
         self._opening = False
         self._doubt = ""
         self._written: tuple[str, str] | None = None
+        self._sized = False
         self._refused: Cursor | None = None
         self._recovery = Recovery(self._tracker, tools, self.key, self.wake)
         listener.wake = self.wake
@@ -138,6 +120,7 @@ class Stream:
         apply = entry.apply
         if outcome.code in ("OK", "DUP") and outcome.life == apply.life:
             self._written = (str(apply.fields["state"]), str(apply.fields["cause"]))
+            self._sized = self._sized or "block_size" in apply.fields
             self._refused = None
             self._tracker.settle(Cursor(outcome.life, outcome.next, outcome.stamp))
             for stored in entry.stored:
@@ -183,6 +166,8 @@ class Stream:
         if state == "connecting" and self._tracker.linked and entry.apply.stop > cursor.next:
             state = "live"
         fields = {**entry.apply.fields, "state": state, "cause": self._cause}
+        if not self._sized and (size := next((s.block_size for s in entry.stored if s.block_size > 0), 0)):
+            fields["block_size"] = str(size)  # once a life: an engine never changes it
         return entry._replace(apply=structs.replace(entry.apply, fields=fields))
 
     def _hand_over(self, cursor: Cursor) -> bool:
@@ -198,6 +183,7 @@ class Stream:
         self._opening = False
         self._tracker.attach(Cursor(state.life, state.next, state.stamp))
         self._written = (state.state, state.cause)
+        self._sized = state.block_size is not None
         if state.cause.startswith(SUSPICION) or state.state == "suspect":
             self._doubt = state.cause or SUSPICION + "told before"
         elif state.cause:
@@ -235,6 +221,7 @@ class Stream:
         self._doubt = ""
         self.check.reset()
         self._written = (state.state, state.cause)
+        self._sized = state.block_size is not None
         self._tracker.opened(plan, Cursor(new, 0, plan.floor))
         if life is not None:
             self._tools.metrics.restarts.labels(self._tools.pool).inc()

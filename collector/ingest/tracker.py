@@ -4,137 +4,40 @@ Fed with connections and live batches all the time, also on a standby. A leader 
 Redis has, asks `plan()` for the next thing to do, does it, and reports back. Whatever goes wrong in between
 (takeover, a write whose outcome is unknown, another writer, Redis going back in time) has one answer: attach
 the cursor again, and it is looked up among the buffered batches.
-
-`epoch` numbers the connections of this process, each of which leads to one engine process.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 
-from msgspec import Struct
-
 from collector.ingest.buffer import Buffer
-from collector.ingest.frames import REPLAYED, Frame
+from collector.ingest.frames import Batch, Frame
+from collector.ingest.hearing import Hearing
+from collector.ingest.plans import Open, Plan, Recover, Take
+from collector.ingest.refill import Answer, Refill
 from collector.ingest.sequence import Cursor, Verdict, judge
 
-EPOCHS = 1000
-"""Connections whose last sequence is remembered."""
 
-
-class Take(Struct, frozen=True):
-    """Apply these consecutive batches. `skip_from`: batches from there to the first are given up as lost.
-    `unproven`: nothing shows that the engine is still the one that Redis knows."""
-
-    frames: tuple[Frame, ...]
-    skip_from: int | None = None
-    unproven: bool = False
-
-
-class Open(Struct, frozen=True):
-    """Begin a new life with stamp `floor`; connection `epoch` is with it. `why` is for people.
-    `forget`: what was applied before is not to be applied again."""
-
-    floor: bytes
-    epoch: int
-    why: str
-    forget: bool = False
-
-
-class Recover(Struct, frozen=True):
-    """Ask the replay socket from `start`; report by `replayed`, `unpublished`, and at the end `recovered`."""
-
-    start: int
-
-
-Plan = Take | Open | Recover | None
-
-
-class Tracker:
+class Tracker(Hearing):
     """`replay`: the engine has a replay socket. `wipe`: a gap that can't be filled starts a new life.
     `vouched`: engine restarts are told by discovery, so a new connection alone raises no doubt."""
 
     def __init__(self, buffer: Buffer, *, replay: bool, wipe: bool = False, vouched: bool = False) -> None:
-        self.buffer = buffer
+        super().__init__(buffer)
         self.replay = replay
         self.wipe = wipe
         self.vouched = vouched
         self.cursor: Cursor | None = None
-        self.linked = False
-        self.epoch = 0
-        self.duplicates = 0
         self.stale = 0
-        self._refill: deque[Frame] = deque()
+        self._refill = Refill()
         self._trusted: int | None = None
-        self._vouched_for: tuple[str, int] | None = None
-        self._known = self._known_at_start = Cursor("")
-        self._last: tuple[int, bytes] | None = None
-        self._contiguous = 0
-        self._ends: dict[int, int] = {}
         self._check = False
         self._doubt = False
         self._restart: str | None = None
-        self._asked: int | None = None
-        self._verified = False
-        self._replayed: dict[int, bytes] = {}
-        self._hopeless: Cursor | None = None
-
-    # Connections and live batches.
-
-    def connecting(self) -> None:
-        """A new connection is about to be tried; the old one, if any, is over and drained."""
-        self.linked = False
-        self._begin()
 
     def connected(self) -> None:
-        """The connection that was tried stands."""
-        self.linked = self._check = True
-
-    def disconnected(self) -> None:
-        """The connection is gone; its batches were handed over before."""
-        self.linked = False
-
-    def arrive(self, seq: int, stamp: bytes, payload: bytes, at: float = 0.0) -> bool:
-        """A live batch. False: it came before on this connection."""
-        if self._last is not None and seq <= self._last[0]:
-            if stamp <= self._last[1]:
-                self.duplicates += 1
-                return False
-            # The publisher behind the connection restarted: a proxy stands between, or it kept its socket.
-            self._begin()
-        if self._last is None or seq != self._last[0] + 1:
-            self._contiguous = seq
-        self._last = (seq, stamp)
-        self._ends[self.epoch] = seq + 1
-        self.buffer.append(Frame(self.epoch, seq, stamp, payload, at))
-        return True
-
-    def _begin(self) -> None:
-        self.epoch += 1
-        self._last = None
-        self._known_at_start = self._known
-        self._ends.pop(self.epoch - EPOCHS, None)
-
-    # Standing by.
-
-    def observe(self, cursor: Cursor) -> None:
-        """Where Redis stands, as read just now."""
-        self._known = cursor
-
-    def vouch(self, life: str) -> None:
-        """A leader hears the engine of `life` while the newest connection stands: they share an engine."""
-        if self.linked:
-            self._vouched_for = (life, self.epoch)
-
-    def reaches(self, cursor: Cursor) -> bool:
-        """Whether the newest connection's batches go on from `cursor`, or from before it, without a hole."""
-        if cursor.next == 0:
-            return True
-        if self._last is None:
-            return False
-        oldest = next(self.buffer.frames())
-        start = max(self._contiguous, oldest.seq) if oldest.epoch == self.epoch else self._contiguous
-        return start <= cursor.next
+        """The connection that was tried stands; a leader verifies what it is with."""
+        super().connected()
+        self._check = True
 
     # Leading.
 
@@ -169,8 +72,8 @@ class Tracker:
         self.cursor = cursor
         if cursor is not None:
             self._known = cursor
-        self._refill.clear()
-        self._restart = self._asked = self._hopeless = None
+        self._refill.reset()
+        self._restart = None
         self._check, self._doubt = self.linked, False
         self.buffer.rewind()
 
@@ -180,9 +83,9 @@ class Tracker:
 
     def settle(self, cursor: Cursor) -> None:
         """What was taken is applied, and Redis stands at `cursor`, in the same life as before."""
-        if self._refill:
-            while self._refill and self._refill[0].seq < cursor.next:
-                self.buffer.keep(self._refill.popleft())
+        if refill := self._refill.waiting:
+            while refill and refill[0].seq < cursor.next:
+                self.buffer.keep(refill.popleft())
         else:
             waiting = self.buffer.waiting
             while waiting and waiting[0].epoch == self._trusted and waiting[0].seq < cursor.next:
@@ -204,12 +107,11 @@ class Tracker:
             return None
         if self._restart is not None:
             return self._open(cursor, self.epoch, self._restart)
-        if self._refill:
-            first = self._refill[0].seq
-            if first > cursor.next > 0 and self.wipe:
-                return self._forget(cursor, first)
-            return self._take(cursor, self._refill, limit)
-        if self._asked is not None:
+        if refill := self._refill.waiting:
+            if refill[0].seq > cursor.next > 0 and self.wipe:
+                return self._forget(cursor, refill[0].seq)
+            return self._take(cursor, refill, limit)
+        if self._refill.asked is not None:
             return None
         return self._plan_live(cursor, limit)
 
@@ -221,10 +123,9 @@ class Tracker:
             if verdict in (Verdict.DUPLICATE, Verdict.PROOF):
                 if verdict is Verdict.PROOF:
                     self._trusted = frame.epoch
-                elif self._replayed.get(frame.seq, frame.stamp) != frame.stamp:
-                    # What was replayed as this batch was something else.
+                elif self._refill.contradicts(frame):
                     self.buffer.forget_replayed()
-                    self._replayed.clear()
+                    self._refill.disown()
                     self.restart("the replay socket is not this engine's")
                     return self.plan(limit)
                 self.duplicates += 1
@@ -291,47 +192,31 @@ class Tracker:
     # Recovery from the replay socket.
 
     def _recoverable(self, cursor: Cursor) -> bool:
-        return self.replay and self._hopeless != cursor
+        return self.replay and not self._refill.hopeless(cursor)
 
     def _recover(self, cursor: Cursor) -> Plan:
         if not self.linked:
             # What answers at the engine's address now is unknown; the next connection will tell.
             return None
-        self._asked, self._verified = self.epoch, False
-        self._replayed.clear()
+        self._refill.ask(self.epoch)
         return Recover(max(cursor.next - 1, 0))
 
-    def replayed(self, batches: Sequence[tuple[int, bytes, bytes]]) -> bool:
-        """Consecutive batches (sequence, stamp, payload) of the answer, in order. False: want no more."""
-        cursor, asked = self.cursor, self._asked
-        if cursor is None or asked is None:
+    def replayed(self, batches: Sequence[Batch]) -> bool:
+        """Consecutive batches of the answer, in order. False: want no more."""
+        cursor = self.cursor
+        if cursor is None or self._refill.asked is None:
             return False
-        if not self._verified:
-            self._verified = True
-            if not self._verify(cursor, batches):
-                return False
-        expected = self._refill[-1].seq + 1 if self._refill else cursor.next
-        for batch in batches:
-            if batch[0] >= expected:
-                self._refill.append(Frame(asked, *batch, REPLAYED))
-                self._replayed[batch[0]] = batch[1]
-        return True
-
-    def _verify(self, cursor: Cursor, batches: Sequence[tuple[int, bytes, bytes]]) -> bool:
-        stamps = {seq: stamp for seq, stamp, _ in batches}
         heard = (f for f in self.buffer.waiting if f.epoch == self.epoch)
-        foreign = any(stamps.get(f.seq, f.stamp) != f.stamp for f in heard)
-        before = stamps.get(cursor.next - 1)
-        if before is not None and before != cursor.stamp:
-            foreign = foreign or self.proven
-            if not foreign:
-                self.restart(f"the engine's batch {cursor.next - 1} is not the one that was applied")
-                return False
-        if foreign:
+        answer = self._refill.judge(cursor, batches, heard, proven=self.proven)
+        if answer is Answer.RESTARTED:
+            self.restart(f"the engine's batch {cursor.next - 1} is not the one that was applied")
+            return False
+        if answer is Answer.FOREIGN:
             self.give_up()
             return False
-        if before is None and cursor.next > 0 and not self.proven:
+        if answer is Answer.SILENT and not self.proven:
             self._doubt = self._doubt or not self.vouched
+        self._refill.add(cursor, batches)
         return True
 
     def unpublished(self) -> None:
@@ -341,13 +226,13 @@ class Tracker:
 
     def recovered(self, complete: bool) -> None:
         """The answer is over; `complete`: up to its end marker and without a hole."""
-        asked, self._asked = self._asked, None
-        hopeless = self._hopeless is not None and self._hopeless == self.cursor
+        asked = self._refill.over()
+        hopeless = self._refill.hopeless(self.cursor)
         if complete and not hopeless and self._restart is None and self.linked and asked == self.epoch:
             self._trusted = self.epoch
             self._check = False
 
     def give_up(self) -> None:
         """The replay socket does not help at this cursor: do without."""
-        self._hopeless = self.cursor
+        self._refill.give_up(self.cursor)
         self._check = False

@@ -13,7 +13,7 @@ from indexer.api.openapi import openapi
 from indexer.api.state import QUERY
 from indexer.clock import monotonic
 from indexer.config import Http
-from indexer.errors import IndexUnavailableError
+from indexer.errors import CacheIndexerError
 from indexer.query import Query
 
 LOOKUP_PATH = "/v1/lookup"
@@ -46,9 +46,9 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
     except (ConnectionError, web.PayloadAccessError):
         raise  # the client is gone: there is nobody to answer
     except Exception as error:
-        if isinstance(error, IndexUnavailableError):
-            metrics.REDIS_ERRORS.inc()
         answer = response_of(request.path, error)
+        if isinstance(error, CacheIndexerError) and answer.status >= 500:
+            metrics.REDIS_ERRORS.inc()
     metrics.REQUESTS.labels(route, str(answer.status)).inc()
     metrics.LATENCY.labels(route).observe(monotonic() - start)
     return answer

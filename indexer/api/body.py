@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from indexer.api.errors import BodyError, response_of
 from indexer.config import Http
@@ -30,8 +30,9 @@ async def expect(request: web.Request) -> web.StreamResponse | None:
         return response_of(
             request.path, web.HTTPExpectationFailed(text="only Expect: 100-continue is supported")
         )
-    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # the answer itself has not begun
+    if request.version >= HttpVersion11:  # older clients know no interim answers
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself has not begun
     return None
 
 

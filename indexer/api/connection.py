@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from aiohttp import web
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
 from indexer import log
-from indexer.api.errors import HIT_RATE_PATH, error_bytes, error_response
+from indexer.api.errors import HIT_RATE_PATH, BodyError, error_bytes, error_response
 from indexer.config import Http
 
 LINGER = 0.5
@@ -27,7 +28,7 @@ _log = log.get(__name__)
 class Connection(web.RequestHandler):
     """aiohttp's connection with deadlines; `manager` is the application runner's server."""
 
-    __slots__ = ("_draining", "_head_open", "_head_size", "_head_tail", "_head_timer", "_limits")
+    __slots__ = ("_body", "_draining", "_head_open", "_head_size", "_head_tail", "_head_timer", "_limits")
 
     def __init__(self, manager: web.Server, limits: Http) -> None:
         super().__init__(
@@ -42,6 +43,8 @@ class Connection(web.RequestHandler):
             auto_decompress=False,  # a small body must not become a big one
         )
         self._limits = limits
+        self._body: StreamReader = EMPTY_PAYLOAD
+        """Of the request that was parsed last."""
         self._draining = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_open = True
@@ -58,10 +61,12 @@ class Connection(web.RequestHandler):
         """Serve the request that is under way, if there is one, and then close.
 
         aiohttp's own `close` would drop the rest of a body that still comes, and would not close idle ones.
+        To be called until the connection is gone: the first time idle ones stay, since under load a request
+        may have come that was not read yet.
         """
-        self._draining = True
-        if self._head_open and not self._head_size:
+        if self._draining and self._head_open and not self._head_size:
             self.force_close()
+        self._draining = True
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stops the clock."""
@@ -83,9 +88,18 @@ class Connection(web.RequestHandler):
                 return
             self._head_size, self._head_tail = size, seen[-3:]
         super().data_received(data)
-        if self._head_open and self._messages:
+        if not self._messages:
+            return
+        if self._head_open:
             self._head_open = False
             self._stop_head_timer()
+        newest, body = self._messages[-1]
+        if isinstance(newest, RawRequestMessage):
+            self._body = body
+        elif not self._body.is_eof():
+            # The rest of a body is no HTTP, so its end won't come; its reader would wait until readTimeout.
+            self._body.set_exception(BodyError(400, _invalid(newest.message)))
+            self._body.feed_eof()
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -95,6 +109,8 @@ class Connection(web.RequestHandler):
         An answer that overtakes its request's body is the last one: what still comes is not the next head.
         """
         body_ended = request.content.is_eof()
+        if not body_ended:
+            self._body = EMPTY_PAYLOAD  # what still comes of it is thrown away, right or wrong
         if self._draining or not body_ended:
             resp.force_close()
         try:
@@ -118,11 +134,13 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The answer to what is no valid HTTP (400, 431), and to our own mistakes (500)."""
-        if status >= 500:
+        if isinstance(exc, ConnectionError | web.PayloadAccessError):
+            text = "the client is gone"  # nobody will read it
+        elif status >= 500:
             _log.error("request failed unexpectedly", path=request.path, exc_info=exc)
             text = "internal error"
         else:
-            text = f"not a valid HTTP request: {(message or '').partition(chr(10))[0]}"
+            text = _invalid(message or "")
         if isinstance(exc, LineTooLong):
             status = 431
         answer = error_response(HIT_RATE_PATH, status, text)
@@ -159,6 +177,11 @@ class Connection(web.RequestHandler):
             )
             self.transport.write(head.encode() + body)
         self.force_close()
+
+
+def _invalid(reason: str) -> str:
+    """Of the parser's reason, the line that says it; the others show where."""
+    return f"not a valid HTTP request: {reason.partition(chr(10))[0].rstrip(':')}"
 
 
 def connection_factory(server: web.Server, limits: Http) -> Callable[[], Connection]:

@@ -5,16 +5,14 @@ from typing import TypeVar
 
 import msgspec
 
+from indexer import blocks
 from indexer.api.errors import BadRequestError
 from indexer.api.messages import HitRateRequest, LookupRequest
-from indexer.blocks import WIDTH, block_of_int
 from indexer.engines.base import Prompt
 from indexer.holders import TIERS
 from indexer.query import Question
 
 T = TypeVar("T")
-
-_HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def _decoder(kind: type[T]) -> Callable[[bytes], T]:
@@ -49,8 +47,8 @@ def decode_question(body: bytes) -> Question:
     if (asked.token_ids is msgspec.UNSET) == (asked.block_hashes is msgspec.UNSET):
         raise BadRequestError("exactly one of token_ids and block_hashes is needed")
     if asked.token_ids is msgspec.UNSET:
-        blocks = "".join([_block(index, value) for index, value in enumerate(asked.block_hashes or ())])
-        return Question(None, blocks, size, asked.candidates, tiers, asked.pool)
+        packed = "".join([_block(index, value) for index, value in enumerate(asked.block_hashes or ())])
+        return Question(None, packed, size, asked.candidates, tiers, asked.pool)
     if size is None:
         raise BadRequestError("block_size is needed with token_ids")
     prompt = Prompt(asked.token_ids, size, asked.cache_salt or None, asked.lora_name, asked.lora_path)
@@ -58,11 +56,7 @@ def decode_question(body: bytes) -> Question:
 
 
 def _block(index: int, value: str | int) -> str:
-    if isinstance(value, int):
-        if -(1 << 63) <= value < 1 << 64:
-            return block_of_int(value)
-    elif len(value) == WIDTH and _HEX.issuperset(value):
-        return value.lower()
-    raise BadRequestError(
-        f"block_hashes[{index}]: {value!r} is neither 16 hex digits nor an integer within -2^63..2^64-1"
-    )
+    try:
+        return blocks.parse(value)
+    except ValueError as error:
+        raise BadRequestError(f"block_hashes[{index}]: {error}") from None

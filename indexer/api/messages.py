@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 Tier = Literal["l1", "l2", "l3"]
 
 MAX_TOKEN = (1 << 64) - 1
-"""Largest token id; beyond what msgspec's own `le` can say, so `indexer.api.checks` compares it."""
+"""Largest token id; beyond what msgspec's own `le` can say, so the hash rule compares it."""
 
 MAX_BLOCK_SIZE = (1 << 31) - 1
 """Largest block size; engines hold theirs in 32 bits or use far less."""
@@ -22,6 +22,8 @@ Tokens = Annotated[
         description="The tokenised prompt; each id within 0..2^64-1. A tail shorter than a block is ignored."
     ),
 ]
+_BlockHex = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-fA-F]{16}$"})]
+_BlockInt = Annotated[int, Meta(extra_json_schema={"minimum": -(1 << 63), "maximum": MAX_TOKEN})]
 BlockSize = Annotated[
     int, Meta(ge=1, le=MAX_BLOCK_SIZE, description="Tokens in a block, as the engines' --block-size.")
 ]
@@ -84,7 +86,7 @@ class LookupRequest(Struct, frozen=True, forbid_unknown_fields=True):
     token_ids: Tokens | UnsetType = UNSET
     block_hashes: (
         Annotated[
-            list[str | int],
+            list[_BlockHex | _BlockInt],
             Meta(
                 description="The prompt's blocks in order: 16 hex digits, or the engine's integer hash, "
                 "signed or unsigned (-2^63..2^64-1)."

@@ -51,6 +51,7 @@ _ERRORS = {
     405: "Method not allowed; `Allow` says which is.",
     408: "The body did not arrive within http.readTimeout.",
     413: "The body is larger than http.maxHitRateBodyBytes.",
+    417: "Another expectation than `Expect: 100-continue`.",
     500: "Redis, which holds the index, did not answer within redis.timeout.",
 }
 _REF = "#/components/schemas/{name}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
@@ -54,6 +54,7 @@ async def serve(config: Config, sock: socket.socket, stop: asyncio.Event) -> Non
         try:
             await stop.wait()
         finally:
+            await _accept_waiting(sock, factory)
             server.close()
             await _drain(runner.server, config.http.shutdown_timeout)
         _log.info("query service ends")
@@ -68,6 +69,17 @@ async def open_query(config: Config) -> AsyncIterator[Query]:
         yield Query(build_pools(config.pools, readers), config.redis.timeout)
     finally:
         await client.aclose()
+
+
+async def _accept_waiting(sock: socket.socket, factory: Callable[[], Connection]) -> None:
+    """Take the connections that the kernel accepted already: closing the socket would reset them."""
+    loop = asyncio.get_running_loop()
+    for _ in range(_BACKLOG):  # clients that never stop coming must not keep us
+        try:
+            waiting, _ = sock.accept()
+        except OSError:  # nobody waits, or gave up while waiting
+            return
+        await loop.connect_accepted_socket(factory, waiting)
 
 
 async def _drain(server: web.Server, seconds: float) -> None:

@@ -9,20 +9,39 @@ import typer
 from rich.console import Console
 
 from indexer.config import Config, load
-from indexer.errors import CacheIndexerError, ConfigError
+from indexer.errors import CacheIndexerError, ConfigError, IndexUnavailableError
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file [default: /etc/cache-indexer/config.yaml]")
+    Path | None,
+    typer.Option("--config", help="Configuration file.", show_default="/etc/cache-indexer/config.yaml"),
+]
+RedisOption = Annotated[
+    str | None, typer.Option("--redis-url", metavar="URL", help="Where the index lies (redis.url).")
+]
+AddrOption = Annotated[
+    str | None,
+    typer.Option("--http-addr", metavar="[HOST]:PORT", help="Where queries are answered (http.addr)."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts instead of tables.")]
 
 
-def load_config(path: Path | None) -> Config:
-    """The configuration of file, environment and defaults; a wrong one ends the program with status 2."""
+def load_config(path: Path | None, redis_url: str | None = None, http_addr: str | None = None) -> Config:
+    """The configuration of file, environment and options; a wrong one ends the program with status 2."""
     try:
-        return load(path, os.environ)
+        return load(path, os.environ, given(redis_url, http_addr))
     except ConfigError as error:
         fail(str(error), 2)
+
+
+def given(redis_url: str | None = None, http_addr: str | None = None) -> dict[str, str]:
+    """Options as configuration; those that are None were not given."""
+    overrides: dict[str, str] = {}
+    if redis_url is not None:
+        # Whoever names one Redis means it for reading, too.
+        overrides |= {"redis.url": redis_url, "redis.readUrl": ""}
+    if http_addr is not None:
+        overrides["http.addr"] = http_addr
+    return overrides
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
@@ -33,7 +52,13 @@ def fail(message: str, code: int = 1) -> NoReturn:
 
 def fail_with(error: CacheIndexerError) -> NoReturn:
     """End the program because of `error`."""
-    fail(str(error) or type(error).__name__)
+    message = str(error) or type(error).__name__
+    if isinstance(error, IndexUnavailableError):
+        message = (
+            f"{message.rstrip('.')}; the index is looked for at redis.url: "
+            "--redis-url, --config or CACHE_INDEXER_REDIS_URL name another"
+        )
+    fail(message)
 
 
 def print_json(value: Any) -> None:

@@ -8,7 +8,15 @@ import typer
 from rich.table import Table
 
 from indexer.api.server import open_query
-from indexer.cli.common import ConfigOption, JsonOption, console, fail_with, load_config, print_json
+from indexer.cli.common import (
+    ConfigOption,
+    JsonOption,
+    RedisOption,
+    console,
+    fail_with,
+    load_config,
+    print_json,
+)
 from indexer.config import Config
 from indexer.errors import CacheIndexerError
 from indexer.index.connect import connect
@@ -31,9 +39,9 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
-    def stats(config: ConfigOption = None, json: JsonOption = False) -> None:
+    def stats(config: ConfigOption = None, redis_url: RedisOption = None, json: JsonOption = False) -> None:
         """Show instances, blocks by tier, ranks, streams, who leads, and Redis' memory."""
-        settings = load_config(config)
+        settings = load_config(config, redis_url)
         try:
             pools = run(_collect(settings))
         except CacheIndexerError as error:
@@ -70,10 +78,11 @@ def _show(pool: PoolStats) -> None:
     stats = pool.stats
     output = console()
     leader = stats.leader or "nobody"
+    warm = sum(stats.standbys.values())
     age = "never written" if stats.age is None else f"{stats.age:.1f} s old"
     output.print(
-        f"pool {pool.pool}: {len(pool.instances)} instances, index {age}; "
-        f"leader {leader}, term {stats.term}, rev {stats.rev}, standbys {len(stats.standbys)}; "
+        f"pool {pool.pool}: instances {len(pool.instances)}, index {age}; "
+        f"leader {leader}, term {stats.term}, rev {stats.rev}, standbys {len(stats.standbys)} ({warm} warm); "
         f"Redis uses {_memory(pool.memory)}",
         markup=False,
         highlight=False,
@@ -108,7 +117,7 @@ def _masters(known: Mapping[str, MasterNote]) -> Table:
 
 def _streams(streams: Sequence[StreamState], stats: Stats) -> Table:
     counters = ("gaps", "missing", "restarts")
-    table = Table("instance", "rank", "state", "age", "next", "l1 blocks", *counters, "cause")
+    table = Table("instance", "rank", "state", "age", "next", "block size", "l1 blocks", *counters, "cause")
     for stream in streams:
         age = "never" if stream.seen_age is None else f"{stream.seen_age:.1f} s"
         held = stats.tiers["l1"].holders.get(f"l1:{stream.key.name}", 0) if "l1" in stats.tiers else 0
@@ -119,6 +128,7 @@ def _streams(streams: Sequence[StreamState], stats: Stats) -> Table:
             stream.state,
             age,
             str(stream.next),
+            str(stream.block_size or "?"),
             str(held),
             *counts,
             stream.cause,

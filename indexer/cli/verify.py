@@ -2,7 +2,15 @@
 
 import typer
 
-from indexer.cli.common import ConfigOption, JsonOption, console, fail_with, load_config, print_json
+from indexer.cli.common import (
+    ConfigOption,
+    JsonOption,
+    RedisOption,
+    console,
+    fail_with,
+    load_config,
+    print_json,
+)
 from indexer.config import Config
 from indexer.errors import CacheIndexerError
 from indexer.index.connect import connect
@@ -14,12 +22,12 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(name="verify")
-    def command(config: ConfigOption = None, json: JsonOption = False) -> None:
+    def command(config: ConfigOption = None, redis_url: RedisOption = None, json: JsonOption = False) -> None:
         """Check that sets and bitmaps agree and that no slot is lost; status 1 when something is wrong.
 
         Reads the whole index, beside running writers if need be.
         """
-        settings = load_config(config)
+        settings = load_config(config, redis_url)
         try:
             reports = run(_verify(settings))
         except CacheIndexerError as error:

@@ -1,5 +1,6 @@
 """`cache-indexer who`: which instances hold a block, or a prompt's prefix."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,13 +9,22 @@ import msgspec
 import typer
 from rich.table import Table
 
+from indexer import blocks
 from indexer.api.decode import decode_question
 from indexer.api.errors import BadRequestError
 from indexer.api.lookup import lay_out
 from indexer.api.messages import InstanceMatch, LookupResponse, TierMatch
 from indexer.api.server import open_query
-from indexer.blocks import block_of_int, is_block
-from indexer.cli.common import ConfigOption, JsonOption, console, fail, fail_with, load_config, print_json
+from indexer.cli.common import (
+    ConfigOption,
+    JsonOption,
+    RedisOption,
+    console,
+    fail,
+    fail_with,
+    load_config,
+    print_json,
+)
 from indexer.config import Config
 from indexer.errors import CacheIndexerError
 from indexer.holders import Holder, parse
@@ -50,12 +60,13 @@ def register(app: typer.Typer) -> None:
         tokens: TokensOption = None,
         block_size: BlockSizeOption = None,
         config: ConfigOption = None,
+        redis_url: RedisOption = None,
         json: JsonOption = False,
     ) -> None:
         """Show who holds BLOCK, or how much of a prompt's prefix each instance holds (--tokens)."""
         if (block is None) == (tokens is None):
             fail("give either BLOCK or --tokens FILE", 2)
-        settings = load_config(config)
+        settings = load_config(config, redis_url)
         try:
             if block is not None:
                 name = _block(block)
@@ -69,12 +80,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _block(text: str) -> str:
-    if is_block(text.lower()):
-        return text.lower()
+    decimal = not blocks.is_block(text.lower()) and re.fullmatch(r"-?[0-9]{1,20}", text)
     try:
-        return block_of_int(int(text))
-    except ValueError:
-        fail(f"BLOCK: {text!r} is neither 16 hex digits nor an integer", 2)
+        return blocks.parse(int(text) if decimal else text)
+    except ValueError as error:
+        fail(f"BLOCK: {error}", 2)
 
 
 def _question(path: Path, block_size: int | None) -> Question:

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable
+from datetime import date
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
@@ -52,7 +53,9 @@ def shown(value: object, secret: bool = False) -> str:
         return "a list"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
+    if isinstance(value, int | float | date):
+        return str(value)
+    return "a value of another kind"  # YAML has sets and bytes, too, and they may hold a secret
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -114,12 +117,13 @@ def _explained(message: str, data: object, section: type[Struct], root: str) -> 
     here = _join(root, path.removeprefix("."))
     if missing := _MISSING.fullmatch(what):
         return WrongValueError(_join(here, missing[1]), "is missing and has no default")
-    value = shown(data, schema.is_secret(kind))
+    secret = schema.is_secret(kind)
+    value = shown(data, secret)
     if schema.unwrap(kind)[0] is Duration:
         return WrongValueError(here, f"{value} {what}")
     why = f"{value} is not allowed; allowed: {schema.describe(kind)}"
     if isinstance(data, int | float) and "text" in why:
-        why += f'. Quote it: "{data}"'
+        why += ". Quote it" if secret else f'. Quote it: "{data}"'
     return WrongValueError(here, why)
 
 

@@ -38,7 +38,7 @@ class Stored(Struct, frozen=True):
     """The engine hashes tokens after the block, too, which a prompt alone cannot follow."""
 
 
-class Removed(Struct, frozen=True):
+class Removed(Struct, frozen=True, gc=False):
     """Blocks left `tier` (None: every tier of this engine). A group that never stored may be named here."""
 
     tier: str | None

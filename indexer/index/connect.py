@@ -32,7 +32,7 @@ class _Credentials(CredentialProvider):
         return (target.username, target.password) if target.username else (target.password,)
 
     async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
-        # The base class's does the same, and logs a warning each time.
+        """What asyncio clients call; the inherited one logs a warning at each connect."""
         return self.get_credentials()
 
 

@@ -72,16 +72,16 @@ class Matches:
             self._queries.setdefault(query.tier, []).append(query)
 
     def blocks(self, tier: str, instance: str) -> int:
-        """The instance's best rank; 0 for one that is unknown."""
-        return max(self._counts(tier, instance).values(), default=0)
+        """The instance's best rank; 0 for one that is unknown. The pool-wide view is no instance."""
+        return 0 if instance == POOL_WIDE else self._best(tier, instance)
 
     def ranks(self, tier: str, instance: str) -> dict[int, int]:
         """Blocks of each rank known in `tier` (l1, l2): the minimum over the rank's KV-cache groups."""
         return self._counts(tier, instance)
 
     def pool_wide(self, tier: str = "l3") -> int:
-        """Blocks anywhere in the pool's shared memory (holder `l3:*`)."""
-        return self.blocks(tier, POOL_WIDE)
+        """Blocks anywhere in the pool's shared memory (holder `l3:*`), if POOL_WIDE was asked about."""
+        return self._best(tier, POOL_WIDE)
 
     def holders(self) -> list[str]:
         """Names of the holders that have the first block, sorted."""
@@ -91,6 +91,9 @@ class Matches:
             for name, slot in self._slots.tiers[tier].slots.items()
             if any(query.count(slot) for query in queries)
         )
+
+    def _best(self, tier: str, instance: str) -> int:
+        return max(self._counts(tier, instance).values(), default=0)
 
     def _counts(self, tier: str, instance: str) -> dict[int, int]:
         queries = self._queries.get(tier)

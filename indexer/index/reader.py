@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from indexer.errors import IndexUnavailableError
 from indexer.holders import TIERS
 from indexer.index import replies
 from indexer.index.keys import Keys
 from indexer.index.lookup import Lookup
 from indexer.index.matches import Matches
 from indexer.index.pipeline import Pipeline
-from indexer.index.scripts import Scripts, SlotsChangedError, bounded
+from indexer.index.scripts import Scripts, SlotsChangedError
 from indexer.index.slotmap import SlotMap
 from indexer.index.state import Stats, StreamState
 
@@ -39,20 +42,34 @@ class IndexReader:
     ) -> Matches:
         """Match packed `chains` (alternatives of one prompt: the best counts) for `instances` (None: all).
 
+        The pool-wide view is looked at only where POOL_WIDE is among `instances`, since it may reach further
+        into the chain than any candidate does.
+
         One round trip for up to 2,048 blocks, summed over chains and tiers. A longer chain goes on with those
         that are still alive; a holder that is emptied between two of these calls counts 0.
         """
-        result: Matches = await bounded(self._lookup(chains, tiers, instances), self._timeout)
-        return result
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._lookup(chains, tiers, instances)
+        except TimeoutError:
+            raise IndexUnavailableError("Redis did not answer in time") from None
 
     async def instances(self) -> list[str]:
         """Names of the instances that have blocks or a stream, sorted."""
         slots = await self._fetch()
-        return sorted(slots.instances() | {state.key.ip for state in await self.streams()})
+        return sorted(slots.instances | {state.key.ip for state in await self.streams()})
 
-    async def streams(self) -> list[StreamState]:
-        """Every stream, sorted by key."""
-        return replies.streams(await self._pipeline.call("streams"))
+    async def known(self, instances: Sequence[str]) -> list[str]:
+        """Those of `instances` that have blocks or a stream, in their order."""
+        known = (await self._fetch()).instances
+        if others := [instance for instance in instances if instance not in known]:
+            known |= {state.key.ip for state in await self.streams(others)}
+        return [instance for instance in instances if instance in known]
+
+    async def streams(self, instances: Sequence[str] | None = None) -> list[StreamState]:
+        """The streams of `instances` (None: all), sorted by key."""
+        wanted = () if instances is None else (msgspec.msgpack.encode(instances),)
+        return replies.streams(await self._pipeline.call("streams", *wanted))
 
     async def holders(self, block: str) -> list[str]:
         """Names of the holders of one block, sorted."""
@@ -64,7 +81,7 @@ class IndexReader:
 
     async def meta(self) -> dict[str, str]:
         """The pool's `meta` hash: schema, hash configuration, findings of the self-check."""
-        return dict((await self.stats()).meta)
+        return replies.text(await self._pipeline.call("meta"))
 
     async def ready(self) -> None:
         """Raise unless Redis answers, scripts run, the schema fits and nothing may be evicted.
@@ -90,7 +107,7 @@ class IndexReader:
         return lookup.matches()
 
     async def _fetch(self) -> SlotMap:
-        """The slots as they are now; who asks while a fetch is on its way gets its result."""
+        """The slots as they are now, read again if they changed. Who asks meanwhile gets the same result."""
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._fetch_alone())
             # Retrieved here too, in case that every caller gives up before it fails.
@@ -99,7 +116,10 @@ class IndexReader:
 
     async def _fetch_alone(self) -> SlotMap:
         try:
-            nonce, *tiers = await self._pipeline.call("slots")
+            known = self._slots
+            nonce, *tiers = await self._pipeline.call("slots", known.nonce if known else b"")
+            if known and not tiers:
+                return known
             self._slots = SlotMap(
                 nonce,
                 {

@@ -16,7 +16,7 @@ from redis import exceptions as redis_errors
 from indexer import errors
 
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
-_READ_ONLY = frozenset({"lookup", "slots", "streams", "stats", "ready", "audit"})
+_READ_ONLY = frozenset({"lookup", "slots", "streams", "meta", "stats", "ready", "audit"})
 
 
 class SlotsChangedError(errors.CacheIndexerError):
@@ -30,6 +30,8 @@ _WORDS = {
     "SCHEMA": errors.SchemaError,
     "SLOTS": SlotsChangedError,
 }
+# Of a command inside a script; these two have no error code before them.
+_MAY_NOT_IN_SCRIPT = ("ACL failure in script", "The user executing the script")
 # Redis answers, but cannot serve now; the same call may succeed later or on another node.
 _UNAVAILABLE = frozenset(
     ["LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"]
@@ -77,8 +79,15 @@ def translate(error: BaseException) -> Exception:
         )
     if isinstance(error, redis_errors.OutOfMemoryError) or word == "OOM":
         return errors.IndexFullError("Redis is out of memory: raise maxmemory")
-    if isinstance(error, redis_errors.AuthenticationError | redis_errors.NoPermissionError):
-        return errors.IndexUnavailableError(f"Redis refuses this user: {text}")
+    refused = isinstance(error, redis_errors.AuthenticationError | redis_errors.NoPermissionError)
+    if refused or text.startswith(_MAY_NOT_IN_SCRIPT):
+        return errors.IndexUnavailableError(f"Redis refuses this user or its redis.password: {text}")
+    if isinstance(error, redis_errors.MovedError | redis_errors.AskError):
+        return errors.IndexUnavailableError(
+            f"Redis is a cluster: write redis.url as redis+cluster://... (it says: {text})"
+        )
+    if isinstance(error, redis_errors.InvalidResponse):
+        return errors.IndexUnavailableError(f"what answers at redis.url is no Redis: {text}")
     if isinstance(error, TimeoutError | redis_errors.TimeoutError):
         return errors.IndexUnavailableError("Redis did not answer in time")
     unavailable = (
@@ -96,21 +105,30 @@ def translate(error: BaseException) -> Exception:
 
 
 async def bounded(awaitable: Awaitable[Any], seconds: float) -> Any:
-    """Await a call to Redis for at most `seconds`; raises only errors of this project."""
-    task = asyncio.current_task()
-    cancels = task.cancelling() if task else 0
+    """Await a call to Redis for at most `seconds`; raises only errors of this project.
+
+    The call gets a task of its own, which is left behind when time is over or the caller is cancelled:
+    redis-py sends within `asyncio.wait_for`, which before Python 3.12 loses a cancellation that comes at the
+    wrong moment, so a call can't be relied upon to end because it was told to.
+    """
+    call = asyncio.ensure_future(awaitable)
     try:
-        async with asyncio.timeout(seconds):
-            result = await awaitable
+        await asyncio.wait((call,), timeout=seconds)
+        if call.done():
+            return call.result()
     except Exception as error:
-        if task and task.cancelling() > cancels:
-            raise asyncio.CancelledError from error
         raise translate(error) from error
-    if task and task.cancelling() > cancels:
-        # redis-py sends within `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
-        # comes at the wrong moment; the task would then go on for ever.
-        raise asyncio.CancelledError
-    return result
+    finally:
+        if not call.done():
+            call.add_done_callback(_forget)
+            call.cancel()
+    raise errors.IndexUnavailableError("Redis did not answer in time")
+
+
+def _forget(call: "asyncio.Future[Any]") -> None:
+    # Nobody waits for its error any more; a look at it keeps asyncio from reporting it.
+    if not call.cancelled():
+        call.exception()
 
 
 async def read_again(read: Callable[[], Awaitable[Any]]) -> Any:

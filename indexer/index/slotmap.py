@@ -26,8 +26,8 @@ class TierSlots:
             self.all |= mask
 
     def mask(self, instances: Iterable[str]) -> int:
-        """The bits of the instances' holders and of the pool-wide one; unknown instances have none."""
-        mask = self.masks.get(POOL_WIDE, 0)
+        """The bits of the instances' holders; unknown instances have none."""
+        mask = 0
         known = self.masks
         for instance in instances:
             mask |= known.get(instance, 0)
@@ -44,7 +44,5 @@ class SlotMap:
     def __init__(self, nonce: bytes | None, tiers: Mapping[str, Mapping[str, int]]) -> None:
         self.nonce = nonce
         self.tiers = {tier: TierSlots(slots) for tier, slots in tiers.items()}
-
-    def instances(self) -> set[str]:
-        """The instances that have a holder in any tier."""
-        return {name for tier in self.tiers.values() for name in tier.masks} - {POOL_WIDE}
+        self.instances = frozenset(name for tier in self.tiers.values() for name in tier.masks) - {POOL_WIDE}
+        """Those that have a holder in any tier."""

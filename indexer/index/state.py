@@ -54,7 +54,7 @@ class StreamState(Struct, frozen=True):
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
-class Op(Struct, frozen=True, array_like=True):
+class Op(Struct, frozen=True, array_like=True, gc=False):
     """One change of a stream's holders. `blocks` is packed; "clear" wipes the tier in all groups."""
 
     kind: OpKind

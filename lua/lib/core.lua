@@ -9,6 +9,11 @@ function core.refuse(word, text)
   return redis.error_reply(word .. ' ' .. text)
 end
 
+-- The error reply for an index that another version of this program wrote.
+function core.wrong_schema(schema)
+  return core.refuse('SCHEMA', 'the index has schema ' .. schema .. ', this program ' .. core.schema)
+end
+
 -- Milliseconds of Redis's own clock: for ages and leases only, never for a decision about data.
 function core.now()
   local t = redis.call('TIME')

@@ -58,7 +58,7 @@ async def test_a_service_account_is_read_anew(
 async def test_no_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     missing = str(tmp_path / "none.yaml")
-    with pytest.raises(ConfigError, match=r"none\.yaml can't be used.*discovery\.kubeconfig"):
+    with pytest.raises(ConfigError, match=r"none\.yaml can't be used \(.*\)\. Name .*kubeconfig.*--engine"):
         await access.connect(missing, "")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")

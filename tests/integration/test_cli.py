@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -52,6 +53,29 @@ def test_version():
     assert re.fullmatch(r"cache-indexer \d+\.\d+\.\d+\n", result.stdout)
 
 
+@pytest.mark.parametrize(
+    ("redirect", "status", "output"),
+    [
+        pytest.param(
+            ">/dev/full",
+            1,
+            r"error: \[Errno 28\] [^\n]+\n",
+            marks=pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux"),
+        ),
+        (">&-", 0, ""),
+        ("<&-", 0, r'\{"block_hashes":.*\n'),
+        ("<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_traceback(redirect, status, output):
+    program = shlex.join([*PROGRAM, "hash", "1", "2", "--block-size", "2"])
+    result = subprocess.run(
+        ["sh", "-c", f"exec {program} {redirect}"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert result.returncode == status
+    assert re.fullmatch(output, result.stdout + result.stderr)
+
+
 def test_help_names_every_command_and_loads_none():
     code = (
         "import sys\nfrom collector.cli import main\nsys.argv = ['cache-indexer', '--help']\n"
@@ -67,16 +91,17 @@ def test_help_names_every_command_and_loads_none():
 
 @pytest.mark.parametrize("name", [*COMMANDS, *WRITE_SIDE])
 def test_every_command_has_help(name):
-    result = run(name, "--help")
+    result = run(name, "--help", COLUMNS="160")
     assert result.returncode == 0, result.stderr
     assert f"cache-indexer {name}" in result.stdout
+    assert "--config" not in result.stdout or "/etc/cache-indexer/config.yaml" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["nope"], ["nope"]),
-        (["demo", "--nope"], ["--nope"]),
+        (["nope"], ["nope", "(see cache-indexer --help)"]),
+        (["demo", "--nope"], ["--nope", "(see cache-indexer demo --help)"]),
         (["run", "--config", "/nowhere.yaml"], ["/nowhere.yaml"]),
         (["run", "--engine", "x"], ["--engine", "'x'"]),
         (["run", "--engine", "x=tcp://a:1", "--http-addr", "nonsense"], ["http.addr", "nonsense"]),
@@ -84,6 +109,8 @@ def test_every_command_has_help(name):
             ["run", "--redis-url", "redis://h", "--data-dir", "/tmp/x", "--engine", "x=tcp://a:1"],
             ["--data-dir"],
         ),
+        (["serve", "--redis-url", "nonsense"], ["redis.url", "nonsense"]),
+        (["serve", "--http-addr", "nonsense"], ["http.addr", "nonsense"]),
         (["collect", "--redis-url", "embedded", "--engine", "x=tcp://a:1"], ["redis.url", "embedded"]),
     ],
 )
@@ -175,6 +202,7 @@ async def test_run_needs_nothing_but_an_engine_and_ends_orderly(engine):
         log = await asyncio.to_thread(running.terminate)
     finally:
         running.process.kill()
+    assert '"addr": "127.0.0.1:0", "event": "collector listens"' in log
     (url,) = re.findall(r"redis://127\.0\.0\.1:(\d+)/0", log)[:1]
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(url))) != 0, "the embedded Valkey is still there"

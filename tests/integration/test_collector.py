@@ -1,6 +1,7 @@
 """The collector around its streams: a fleet that changes, wrong hash configurations, what it shows."""
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from collector.capture import load
 from collector.replayer import Replayer
 from tests.fake_engine import Engine, block
 from tests.fleet import Index, agrees, collecting, settings, until
+from tests.ports import free_port
 from tests.servers import Server
 
 IP = "10.0.0.1"
@@ -195,6 +197,20 @@ async def test_it_shows_health_readiness_and_metrics(
             assert 'cache_indexer_collector_leader{pool="default"} 1.0' in text
             assert 'cache_indexer_collector_blocks_total{kind="store",pool="default"} 2.0' in text
             assert (await get("/nothing"))[0] == 404
+
+
+async def test_a_collector_that_never_saw_redis_is_not_ready(redis_server: Server, tmp_path: Path) -> None:
+    """What it does not know it can't take over; a rolling update must not end the one that does."""
+    content = settings(redis_server, {}) | {"redis": {"url": f"redis://127.0.0.1:{free_port()}"}}
+    async with collecting(tmp_path, content), aiohttp.ClientSession() as session:
+        base = f"http://{content['collector']['addr']}"
+        for _ in range(10):
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with session.get(f"{base}/readyz") as answer:
+                    assert (answer.status, await answer.text()) == (503, "not yet warm: default\n")
+            await asyncio.sleep(0.1)
+        async with session.get(f"{base}/healthz") as answer:
+            assert answer.status == 200
 
 
 async def test_engines_listen_on_ipv6_too(redis_server: Server, index: Index, tmp_path: Path) -> None:

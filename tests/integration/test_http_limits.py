@@ -156,6 +156,12 @@ def test_expect_continue_is_asked_before_the_body(service: Service, length: int,
         assert read_from(sock)[0] == status
 
 
+def test_expect_continue_of_an_older_client_gets_no_interim_answer(service: Service) -> None:
+    with service.connect() as sock:
+        sock.sendall(head(extra="Expect: 100-continue\r\n").replace(b"1.1", b"1.0") + BODY)
+        assert sock.recv(12) == b"HTTP/1.0 200"
+
+
 def test_content_length_longer_than_the_body_is_408(service: Service) -> None:
     with service.connect() as sock:
         sock.sendall(head(len(BODY) + 1) + BODY)
@@ -176,7 +182,9 @@ def test_slow_body_is_408_although_bytes_keep_coming(service: Service) -> None:
 def test_body_that_ends_early_harms_nobody(service: Service) -> None:
     with service.connect() as sock:
         sock.sendall(head(1000) + BODY)
+        time.sleep(0.1)
     assert service.get("/healthz")[0] == 200
+    assert "unexpectedly" not in service.log, "clients come and go: that is no error of ours"
 
 
 def test_slow_head_is_408(service: Service) -> None:
@@ -259,6 +267,32 @@ def test_what_is_no_http_is_400_and_closed(service: Service, garbage: bytes) -> 
         sock.sendall(garbage)
         refused(read_from(sock), 400)
         assert is_closed(sock)
+
+
+@pytest.mark.parametrize(
+    "rest", [b"zz\r\n", chunk(b"{")[:-2] + b"xx", chunk(b"{") + b"zz\r\n", b"0\r\nno trailer\r\n\r\n"]
+)
+@pytest.mark.parametrize("before", [b"", head() + BODY])
+def test_a_body_that_turns_out_to_be_no_http_is_400_at_once(
+    service: Service, before: bytes, rest: bytes
+) -> None:
+    with service.connect() as sock:
+        sock.sendall(before + head(None, "Transfer-Encoding: chunked\r\n"))
+        if before:
+            assert read_from(sock)[0] == 200
+        time.sleep(0.1)
+        sock.sendall(rest)
+        assert "not a valid HTTP request" in refused(read_from(sock), 400)
+        assert is_closed(sock)
+
+
+def test_an_unread_body_that_is_no_http_harms_nobody(service: Service) -> None:
+    with service.connect() as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert read_from(sock, "GET")[0] == 200
+        sock.sendall(b"zz\r\n")
+        assert is_closed(sock)
+    assert "Unhandled" not in service.log
 
 
 def test_compressed_body_is_not_expanded(service: Service) -> None:

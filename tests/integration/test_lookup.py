@@ -83,6 +83,12 @@ def test_candidates_keep_their_order_and_only_their_streams_warn(service: Servic
     assert ask(service, token_ids=PROMPT, block_size=SIZE, candidates=[])["instances"] == []
 
 
+def test_the_pool_wide_view_is_no_candidate(service: Service) -> None:
+    answer = ask(service, token_ids=PROMPT, block_size=SIZE, candidates=["*", "10.0.0.2"])
+    assert [instance["l3"] for instance in answer["instances"]] == [match(0), match(0)]
+    assert answer["l3_pool"] == match(9), "however little the candidates hold"
+
+
 def test_block_hashes_in_every_form_give_the_same(service: Service) -> None:
     expected = ask(service, token_ids=PROMPT, block_size=SIZE, candidates=["10.0.0.1"])["instances"][0]["l1"]
     names = unpack(BLOCKS)

@@ -52,7 +52,7 @@ async def test_memory_hits_notes_and_metrics(redis_server: Server, tmp_path: Pat
                     await asyncio.sleep(0.05)
                 while not (known := masters(await reader.meta())) or known[master.http].keys != 3:
                     await asyncio.sleep(0.05)
-            assert (await reader.lookup([chain], ["l3"], [A])).pool_wide() == 3
+            assert (await reader.lookup([chain], ["l3"], [A, "*"])).pool_wide() == 3
             note = known[master.http]
             assert (note.state, note.lookup, note.unknown, note.leases) == ("live", "read-only", 1, 0)
             assert (note.unknown_sample, dict(note.foreign)) == ("something else", {"lmcache": 1})

@@ -28,7 +28,7 @@ async def rig(redis_server: Server, tmp_path: Path, version: str) -> AsyncIterat
 
 async def prefix(rig: Rig, numbers: range) -> tuple[dict[str, int], int]:
     """Leading blocks of a chain that a lookup finds: by instance, and anywhere in the pool."""
-    matches = await rig.reader.lookup(["".join(map(block, numbers))], ["l3"], [A, B, C])
+    matches = await rig.reader.lookup(["".join(map(block, numbers))], ["l3"], [A, B, C, "*"])
     return {ip: matches.blocks("l3", ip) for ip in (A, B, C)}, matches.pool_wide()
 
 

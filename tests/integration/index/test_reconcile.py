@@ -13,7 +13,7 @@ async def test_adds_removes_and_the_pool_wide_view(index: Index) -> None:
     token = index.token
     _, generation = await index.writer.reconcile(token, HOST, "", packed(1, 2, 3), "")
     await index.writer.reconcile(token, "l3:*", "", packed(1, 2, 3, 4), "")
-    matches = await index.reader.lookup([packed(1, 2, 3, 4)], ["l3"], ["10.0.0.1"])
+    matches = await index.reader.lookup([packed(1, 2, 3, 4)], ["l3"], ["10.0.0.1", "*"])
     assert (matches.blocks("l3", "10.0.0.1"), matches.pool_wide()) == (3, 4)
     await index.writer.reconcile(token, HOST, generation, packed(9), packed(2))
     matches = await index.reader.lookup([packed(1, 2, 3, 4)], ["l3"], None)
