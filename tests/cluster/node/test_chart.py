@@ -1,10 +1,9 @@
-"""The chart with real containers: our image, a real Redis, and pods that play a recorded engine."""
+"""The chart with real containers: our image, Redis, Mooncake, and a pod that plays a recorded engine."""
 
 import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +15,15 @@ from indexer.engines import engine
 from indexer.engines.base import Prompt
 from indexer.engines.events import Cleared, Removed, Stored
 from tests.chart import helm
-from tests.cluster import binaries
+from tests.cluster.node import images, pods
 from tests.cluster.node.node import Node
+from tests.cluster.node.pods import NAMESPACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-CAPTURE = "conversations-0.18.0-a.jsonl.gz"
-NAMESPACE = "inference"
 VALUES = {
     "image": {"repository": "localhost/cache-indexer", "tag": "dev", "pullPolicy": "Never"},
+    "ingest": {"l3": {"pollInterval": "1s"}},
     "redis": {
         "bundled": {
             "readReplicas": 1,
@@ -32,38 +31,14 @@ VALUES = {
         }
     },
 }
-ENGINE = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {
-        "name": "vllm",
-        "labels": {"openfuyao.com/engine": "vllm", "openfuyao.com/pdRole": "aggregate"},
-    },
-    "spec": {
-        "terminationGracePeriodSeconds": 1,
-        "containers": [
-            {
-                "name": "vllm",
-                "image": "localhost/cache-indexer:dev",
-                "imagePullPolicy": "Never",
-                "command": ["sh", "-c"],
-                "args": [
-                    "exec cache-indexer replay --host 0.0.0.0 --replay-port 6557 --speed 0 --stay "
-                    f"/opt/cache-indexer/lib/python3*/site-packages/collector/data/{CAPTURE}"
-                ],
-                "ports": [
-                    {"name": "zmq-pub", "containerPort": 5557},
-                    {"name": "zmq-replay", "containerPort": 6557},
-                ],
-            }
-        ],
-    },
-}
+REDIS = "statefulset/kv-cache-indexer-redis"
+REDIS_PODS = ("pod/kv-cache-indexer-redis-0", "pod/kv-cache-indexer-redis-1")
+COLLECTORS = "deployment/kv-cache-indexer-collector"
 # Runs in a pod of its own: asks by the Service's DNS name until it is told to stop, and counts.
 CLIENT = """
 import json, sys, time, urllib.request
 body = sys.stdin.readline().encode()
-answers, failures, end = 0, [], time.monotonic() + float(sys.argv[1])
+answer, answers, failures, end = None, 0, [], time.monotonic() + float(sys.argv[1])
 while time.monotonic() < end:
     url = "http://cache-indexer-service:8080/kv-cache/hit-rate"
     try:
@@ -78,49 +53,34 @@ print(json.dumps({"answers": answers, "failures": failures, "last": answer}))
 
 @pytest.fixture(scope="module")
 def cluster(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """The node with the chart installed, an engine that has played all of its recording, and a client pod."""
-    folder = binaries.cache() / "images"
-    folder.mkdir(exist_ok=True)
-    ours, redis = folder / "cache-indexer.tar", folder / "redis.tar"
-    subprocess.run([helm.ROOT / "image" / "build.sh", "localhost/cache-indexer:dev", ours], check=True)
-    if not redis.is_file():
-        context = Path(__file__).parent / "redis"
-        buildah = ["buildah", "--storage-driver", "overlay"]
-        options = ["--isolation", "chroot", "--network", "host", "--pull-never", "--tag", "localhost/redis:7"]
-        subprocess.run([*buildah, "bud", *options, context], check=True)
-        subprocess.run(
-            [*buildah, "push", "localhost/redis:7", f"oci-archive:{redis}:localhost/redis:7"], check=True
-        )
-    node.load(ours)
-    node.load(redis)
+    """The node with the chart installed, a Mooncake master, two engines and a client pod. The engine `vllm`
+    plays a recording; `quiet` has Mooncake memory only."""
+    node.load(images.ours(pods.OURS))
+    node.load(images.on_debian("redis", pods.REDIS))
+    node.load(images.on_debian("mooncake", pods.MOONCAKE))
     values = tmp_path_factory.mktemp("chart") / "values.json"
     values.write_text(json.dumps(VALUES))
     install = ["install", "kv", str(helm.CHART), "--create-namespace", "--values", str(values)]
     node.helm(*install, "--namespace", NAMESPACE, "--wait", "--timeout", "240s")
-    for pod in (ENGINE, _client_pod()):
-        manifest = values.with_name("pod.json")
-        manifest.write_text(json.dumps(pod))
-        node.kubectl("apply", "-n", NAMESPACE, "-f", str(manifest))
-    node.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", "pod/vllm", "pod/client", "--timeout=120s")
+    pods.apply(node, *pods.mooncake_master())
+    pods.kubectl(node, "rollout", "status", pods.MASTER, "--timeout=120s")
+    pods.apply(node, pods.engine("vllm", plays=True), pods.engine("quiet", plays=False), pods.client())
+    ready = ["--for=condition=Ready", "pod/vllm", "pod/quiet", "pod/client"]
+    pods.kubectl(node, "wait", *ready, "--timeout=120s")
     yield node
     node.helm("uninstall", "kv", "--namespace", NAMESPACE, "--wait")
 
 
-def _client_pod() -> dict[str, Any]:
-    container = {
-        "name": "client",
-        "image": "localhost/cache-indexer:dev",
-        "imagePullPolicy": "Never",
-        "command": ["sleep", "3600"],
-    }
-    spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"}, "spec": spec}
+@pytest.fixture(scope="module")
+def addresses(cluster: Node) -> list[str]:
+    """Of the pods `vllm` and `quiet`, also when they are gone."""
+    return [pods.address(cluster, name) for name in ("vllm", "quiet")]
 
 
 @pytest.fixture(scope="module")
 def capture() -> Capture:
     """What the engine pod plays."""
-    return load(helm.ROOT / "collector" / "data" / CAPTURE)
+    return load(helm.ROOT / "collector" / "data" / pods.CAPTURE)
 
 
 def _held(capture: Capture) -> set[str]:
@@ -137,9 +97,15 @@ def _held(capture: Capture) -> set[str]:
     return held
 
 
-def _expected(capture: Capture, prompt: tuple[int, ...], salt: str | None) -> float:
-    """The share of a prompt that the engine holds."""
+def _request(capture: Capture, index: int) -> Prompt:
+    """The recording's request at `index`."""
+    request = [request for step in capture.steps for request in step.requests][index]
     assert capture.block_size is not None
+    return Prompt(request.prompt, capture.block_size, cache_salt=request.cache_salt or None)
+
+
+def _expected(capture: Capture, index: int = -1) -> float:
+    """The share of that prompt that the recorded engine holds."""
     held = _held(capture)
 
     def share(chain: str) -> float:
@@ -147,23 +113,19 @@ def _expected(capture: Capture, prompt: tuple[int, ...], salt: str | None) -> fl
         prefix = next((i for i, block in enumerate(blocks) if block not in held), len(blocks))
         return prefix / len(blocks) if blocks else 0.0
 
-    question = Prompt(prompt, capture.block_size, cache_salt=salt or None)
     # Engine versions hash a salt in different ways: the one that fits counts.
-    return max(share(chain) for chain in engine(BlockKey()).rule.chains(question))
+    return max(share(chain) for chain in engine(BlockKey()).rule.chains(_request(capture, index)))
 
 
-def _question(node: Node, capture: Capture, index: int = -1) -> tuple[str, float]:
-    """The recording's request at `index` as a query about the engine's pod, and the ratio to get."""
-    requests = [request for step in capture.steps for request in step.requests]
-    request = requests[index]
-    address = node.kubectl("get", "pod", "vllm", "-n", NAMESPACE, "-o", "jsonpath={.status.podIP}")
-    prompt = {
-        "token_ids": request.prompt,
-        "block_size": capture.block_size,
-        "cache_salt": request.cache_salt or "",
+def _question(capture: Capture, addresses: list[str], index: int = -1) -> str:
+    """That prompt as a query about the engines, and about an address that nobody has."""
+    prompt = _request(capture, index)
+    body = {
+        "token_ids": prompt.token_ids,
+        "block_size": prompt.block_size,
+        "cache_salt": prompt.cache_salt or "",
     }
-    ratio = _expected(capture, request.prompt, request.cache_salt)
-    return json.dumps({"server_ip": [address, "192.0.2.1"], "body": prompt}), ratio
+    return json.dumps({"server_ip": [*addresses, "192.0.2.1"], "body": body})
 
 
 def _client(node: Node, question: str, seconds: float) -> "subprocess.Popen[str]":
@@ -184,24 +146,34 @@ def _result(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return result
 
 
-def _ratio(node: Node, question: str) -> float:
-    score, unknown = _result(_client(node, question, 0.05))["last"]["server_score_list"]
-    assert unknown["l1_hit_ratio"] == 0
-    return float(score["l1_hit_ratio"])
+def _ratios(node: Node, question: str, tier: str = "l1") -> tuple[float, ...] | None:
+    """Of `vllm` and `quiet`; None when there was no answer."""
+    answer = _result(_client(node, question, 0.05))["last"]
+    if answer is None:
+        return None
+    *ratios, unknown = (score[f"{tier}_hit_ratio"] for score in answer["server_score_list"])
+    assert unknown == 0
+    return tuple(ratios)
 
 
-def _until(what: Callable[[], bool], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
+def _until(node: Node, question: str, expected: tuple[float, float], tier: str = "l1") -> None:
+    """Ask until the ratios of `vllm` and `quiet` are as expected."""
+    _eventually(lambda: _ratios(node, question, tier), expected)
+
+
+def _eventually(ask: Callable[[], object], expected: object) -> None:
+    deadline = time.monotonic() + 90
+    while (answer := ask()) != expected:
+        assert time.monotonic() < deadline, answer
         time.sleep(0.5)
 
 
-def test_a_query_by_dns_name_gets_what_the_engine_holds(cluster: Node, capture: Capture) -> None:
+def test_a_query_by_dns_name_gets_what_the_engine_holds(
+    cluster: Node, capture: Capture, addresses: list[str]
+) -> None:
     for index in (-1, -10, 0):
-        question, ratio = _question(cluster, capture, index)
-        _until(lambda question=question, ratio=ratio: _ratio(cluster, question) == ratio)  # type: ignore[misc]
-    assert _question(cluster, capture)[1] == 1.0
+        _until(cluster, _question(capture, addresses, index), (_expected(capture, index), 0))
+    assert _expected(capture) == 1.0
 
 
 def test_helm_test(cluster: Node) -> None:
@@ -209,43 +181,99 @@ def test_helm_test(cluster: Node) -> None:
 
 
 def test_no_query_fails_while_the_chart_is_upgraded_and_a_collector_dies(
-    cluster: Node, capture: Capture
+    cluster: Node, capture: Capture, addresses: list[str]
 ) -> None:
-    question, ratio = _question(cluster, capture)
-    asking = _client(cluster, question, 60)
-    stats = [
-        "exec",
-        "-n",
-        NAMESPACE,
-        "deploy/kv-cache-indexer-collector",
-        "--",
-        "cache-indexer",
-        "stats",
-        "--json",
-    ]
-    leader = json.loads(cluster.kubectl(*stats))[0]["stats"]["leader"]
-    pods = cluster.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name").split()
-    (dying,) = (pod for pod in pods if pod.removeprefix("pod/") in leader)
-    cluster.kubectl("delete", "-n", NAMESPACE, dying, "--wait=false")
-    upgrade = ["upgrade", "kv", str(helm.CHART), "--namespace", NAMESPACE, "--reuse-values"]
-    cluster.helm(*upgrade, "--set", "log.level=debug", "--wait", "--timeout", "240s")
+    asking = _client(cluster, _question(capture, addresses), 60)
+    stats = pods.kubectl(cluster, "exec", COLLECTORS, "--", "cache-indexer", "stats", "--json")
+    leader = json.loads(stats)[0]["stats"]["leader"]
+    running = pods.kubectl(cluster, "get", "pods", "--output=name").split()
+    (dying,) = (pod for pod in running if pod.removeprefix("pod/") in leader)
+    pods.kubectl(cluster, "delete", dying, "--wait=false")
+    _upgrade(cluster, "--set", "log.level=debug", "--wait", "--timeout", "240s")
     result = _result(asking)
     assert result["failures"] == []
     assert result["answers"] > 100
-    assert result["last"]["server_score_list"][0]["l1_hit_ratio"] == ratio
+    assert result["last"]["server_score_list"][0]["l1_hit_ratio"] == _expected(capture)
 
 
-def test_the_index_comes_back_after_redis_lost_it(cluster: Node, capture: Capture) -> None:
+def _upgrade(node: Node, *arguments: str) -> None:
+    upgrade = ["upgrade", "kv", str(helm.CHART), "--namespace", NAMESPACE, "--reuse-values"]
+    node.helm(*upgrade, *arguments)
+
+
+def _replace_redis(node: Node, *deleted: str) -> None:
+    pods.kubectl(node, "delete", *deleted, "--wait=true")
+    pods.kubectl(node, "rollout", "status", REDIS, "--timeout=120s")
+
+
+def test_the_index_comes_back_after_redis_lost_it(
+    cluster: Node, capture: Capture, addresses: list[str]
+) -> None:
     """The bundled Redis has no volume here, so that the pod's end is the data's end."""
-    question, ratio = _question(cluster, capture)
-    cluster.kubectl("delete", "-n", NAMESPACE, "pod", "kv-cache-indexer-redis-0", "--wait=true")
-    rollout = ["rollout", "status", "-n", NAMESPACE, "statefulset/kv-cache-indexer-redis", "--timeout=120s"]
-    cluster.kubectl(*rollout)
-    _until(lambda: _ratio(cluster, question) == ratio)
+    _replace_redis(cluster, REDIS_PODS[0])
+    _until(cluster, _question(capture, addresses), (_expected(capture), 0))
 
 
-def test_an_engine_that_is_gone_holds_nothing(cluster: Node, capture: Capture) -> None:
-    question, ratio = _question(cluster, capture)
-    assert ratio > 0
-    cluster.kubectl("delete", "-n", NAMESPACE, "pod", "vllm")
-    _until(lambda: _ratio(cluster, question) == 0)
+def test_an_index_on_volumes_outlives_all_of_redis(
+    cluster: Node, capture: Capture, addresses: list[str]
+) -> None:
+    """Persistence is turned on as operations.md says. Without collectors nobody can fill a new index."""
+    question, expected = _question(capture, addresses), (_expected(capture), 0)
+    pods.apply(cluster, *pods.volumes(cluster, len(REDIS_PODS)))
+    pods.kubectl(cluster, "delete", REDIS, "--cascade=orphan")
+    persistence = "redis.bundled.persistence"
+    sizes = f"{persistence}.enabled=true,{persistence}.size=1Gi,{persistence}.storageClass=local"
+    _upgrade(cluster, "--set", sizes)
+    _replace_redis(cluster, *REDIS_PODS)
+    _until(cluster, question, expected)
+
+    pods.kubectl(cluster, "scale", COLLECTORS, "--replicas=0")
+    ours = "--selector=app.kubernetes.io/component=collector"
+    pods.kubectl(cluster, "wait", "--for=delete", "pod", ours, "--timeout=120s")
+    _replace_redis(cluster, *REDIS_PODS)
+    _until(cluster, question, expected)
+    pods.kubectl(cluster, "scale", COLLECTORS, "--replicas=2")
+    pods.kubectl(cluster, "rollout", "status", COLLECTORS, "--timeout=120s")
+    assert _ratios(cluster, question) == expected
+
+
+def _keys(capture: Capture, index: int, blocks: int) -> list[str]:
+    """Under which the first blocks of a recorded prompt are stored by vllm-ascend's two ranks."""
+    digests = engine(BlockKey()).rule.digests(_request(capture, index))[:blocks]
+    prefixes = [f"Qwen3-32B@pcp0@dcp0@head_or_tp_rank:{rank}@pp_rank:0" for rank in (0, 1)]
+    return [f"{prefix}@{digest.hex()}" for digest in digests for prefix in prefixes]
+
+
+def test_mooncake_memory_is_what_was_put(cluster: Node, capture: Capture, addresses: list[str]) -> None:
+    """Of 7 and 6 blocks; the fifth, of which one rank's part is missing, does not count."""
+    last, first = (_question(capture, addresses, index) for index in (-1, 0))
+    pods.put(cluster, "vllm", _keys(capture, -1, 5)[:-1])
+    pods.put(cluster, "quiet", _keys(capture, 0, 2))
+    _until(cluster, last, (4 / 7, 0), "l3")
+    _until(cluster, first, (0, 2 / 6), "l3")
+
+
+def test_mooncake_memory_goes_with_its_pod(cluster: Node, capture: Capture, addresses: list[str]) -> None:
+    last, first = (_question(capture, addresses, index) for index in (-1, 0))
+    pods.kubectl(cluster, "delete", "pod/quiet")
+    _until(cluster, first, (0, 0), "l3")
+    assert _ratios(cluster, last, "l3") == (4 / 7, 0)
+
+
+def test_mooncake_memory_goes_with_the_master(cluster: Node, capture: Capture, addresses: list[str]) -> None:
+    """A new master knows no keys, though the engine's client joins it again; what is put then is there."""
+    last = _question(capture, addresses)
+    pods.kubectl(cluster, "delete", "pod", "--selector=openfuyao.com/kvmanager=mooncake")
+    pods.kubectl(cluster, "rollout", "status", pods.MASTER, "--timeout=120s")
+    _until(cluster, last, (0, 0), "l3")
+    _eventually(lambda: pods.segments(cluster), [f"{addresses[0]}:{pods.SEGMENT_PORT}"])
+    pods.put(cluster, "vllm", _keys(capture, -1, 3))
+    _until(cluster, last, (3 / 7, 0), "l3")
+
+
+def test_an_engine_that_is_gone_holds_nothing(cluster: Node, capture: Capture, addresses: list[str]) -> None:
+    question = _question(capture, addresses)
+    assert _ratios(cluster, question) == (_expected(capture), 0)
+    pods.kubectl(cluster, "delete", "pod/vllm")
+    for tier in ("l1", "l3"):
+        _until(cluster, question, (0, 0), tier)
