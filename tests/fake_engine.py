@@ -165,9 +165,11 @@ class Engine:
     async def publish(self, events: list[Any], *, lose: bool = False, twice: bool = False) -> None:
         """Publish a batch of raw events. `lose`: subscribers never get it; `twice`: they get it twice."""
         seq, payload = self._record(events)
+        parts = [b"kv-events", seq.to_bytes(8, "big"), payload]
         if not lose:
-            for _ in range(2 if twice else 1):
-                await self.raw([b"kv-events", seq.to_bytes(8, "big"), payload])
+            await self.raw(parts)
+            if twice and self.up:  # it may have ended meanwhile
+                await self.raw(parts)
 
     def _record(self, events: list[Any]) -> tuple[int, bytes]:
         self.clock += 0.001
