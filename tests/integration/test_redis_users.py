@@ -117,7 +117,10 @@ class Pod:
         """End it as Kubernetes does."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait()
+            try:
+                self.process.wait(20)
+            finally:
+                self.process.kill()
             self.process = None
 
 
@@ -280,3 +283,14 @@ def test_replicas_follow_and_probes_tell(start_pod: Callable[..., Pod]) -> None:
     primary.end()
     assert not any(primary.probe(what) for what in ("synced", "ready", "alive"))
     assert replica.probe("ready"), "a replica goes on answering while the primary is away"
+
+
+def test_a_replica_that_has_just_joined_ends_when_told(start_pod: Callable[..., Pod]) -> None:
+    """It writes its first append-only file then, and Redis refuses to end during that unless it is forced."""
+    primary = start_pod()
+    for number in range(1, 6):
+        replica = start_pod(number, primary.port)
+        deadline = time.monotonic() + 20
+        while not replica.probe("synced"):
+            assert time.monotonic() < deadline
+        replica.end()
