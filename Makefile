@@ -41,10 +41,10 @@ demo: $(STAMP)
 	@$(BIN)/cache-indexer demo
 
 test: $(STAMP)
-	@$(BIN)/pytest -m 'not slow' -n 2 $(ARGS)
+	@$(BIN)/pytest -m 'not slow' -n 2 --dist worksteal $(ARGS)
 
 test-all: $(STAMP)
-	@$(BIN)/pytest -n 2 $(ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
 # A goal that is missed is shown, and fails no build: how busy a machine is decides it, too.
 bench: $(STAMP)
