@@ -1,11 +1,12 @@
 """From runs to counts: how far each holder's blocks reach into a chain."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from indexer.holders import POOL_WIDE
 from indexer.index.slotmap import SlotMap, TierSlots
 
 _WORD = 0xFFFFFFFF
+_NO_RANKS: Mapping[int, tuple[int, ...]] = {}
 
 
 class Query:
@@ -93,16 +94,21 @@ class Matches:
         )
 
     def _best(self, tier: str, instance: str) -> int:
-        return max(self._counts(tier, instance).values(), default=0)
+        # Once for each candidate of each query: hence the loops, and no minimum of a single group.
+        best = 0
+        queries = self._queries.get(tier, ())
+        for groups in self._slots.tiers[tier].ranks.get(instance, _NO_RANKS).values():
+            for query in queries:
+                count = query.count(groups[0]) if len(groups) == 1 else min(map(query.count, groups))
+                if count > best:
+                    best = count
+        return best
 
     def _counts(self, tier: str, instance: str) -> dict[int, int]:
         queries = self._queries.get(tier)
         if not queries:
             return {}
-        ranks = self._slots.tiers[tier].ranks.get(instance, {})
-        if len(queries) == 1:
-            count = queries[0].count
-            return {rank: min(map(count, groups)) for rank, groups in ranks.items()}
         return {
-            rank: max(min(map(query.count, groups)) for query in queries) for rank, groups in ranks.items()
+            rank: max(min(map(query.count, groups)) for query in queries)
+            for rank, groups in self._slots.tiers[tier].ranks.get(instance, _NO_RANKS).items()
         }
