@@ -4,6 +4,7 @@ The master does not percent-decode `/query_key` (and the batch call only since 0
 together here, byte by byte. It answers 400 to pipelined requests; aiohttp sends none.
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 from types import TracebackType
@@ -37,15 +38,17 @@ def batchable(key: str) -> bool:
 
 
 class MasterClient:
-    """Asks the master at `base` (URL without a trailing slash). `timeout` in seconds bounds every wait.
+    """Asks the master at `base` (URL without a trailing slash). `timeout` in seconds bounds every wait, and
+    `segments_timeout` (None: the same) the whole answer of its list of segments.
 
     Every method raises MasterError. Use it as an async context manager.
     """
 
-    def __init__(self, base: str, timeout: float) -> None:
+    def __init__(self, base: str, timeout: float, segments_timeout: float | None = None) -> None:
         self.base = base
         self._url = URL(base)
         self._timeout = timeout
+        self._segments_timeout = segments_timeout
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "MasterClient":
@@ -80,7 +83,12 @@ class MasterClient:
 
     async def segments(self) -> list[str]:
         """Names of the mounted segments, as the clients gave them; they may repeat."""
-        return answers.lines(await self._ok("/get_all_segments"))
+        try:
+            async with asyncio.timeout(self._segments_timeout):
+                return answers.lines(await self._ok("/get_all_segments"))
+        except TimeoutError:
+            why = f"no answer within discovery.segmentsFetchTimeout = {self._segments_timeout:g}s"
+            raise MasterUnreachableError(f"{self.base}/get_all_segments: {why}") from None
 
     async def keys(self) -> bytes:
         """The list of all keys, raw (see `answers.lines`): equal bytes are an equal set."""

@@ -27,7 +27,12 @@ class MooncakeDuty:
 
     def __init__(self, index: IndexWriter, reader: IndexReader, reign: Reign, pool: Pool, config: IngestL3):
         self.reign = reign
-        self.poller = Poller(Mirror(index, reader, reign), config, grace=pool.discovery.grace)
+        self.poller = Poller(
+            Mirror(index, reader, reign),
+            config,
+            grace=pool.discovery.grace,
+            segments_timeout=pool.discovery.segments_fetch_timeout,
+        )
         self._index = index
         self._reader = reader
         self._interval = min(config.poll_interval, 10.0)

@@ -57,10 +57,6 @@ class Mirror:
                 holders.setdefault(block, set()).add(instance)
         return {block: frozenset(instances) for block, instances in holders.items()}
 
-    def sizes(self) -> dict[str, int]:
-        """Blocks of each instance in Redis, as of `load` and later writes."""
-        return {parse(holder).instance: len(blocks) for holder, blocks in self._held.items() if blocks}
-
     def distrust(self) -> None:
         """Redis may have lost writes: read it again and compare everything at the next `write`."""
         self._unsure = True

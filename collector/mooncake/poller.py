@@ -27,6 +27,7 @@ _log = log.get(__name__)
 
 class Poller:
     """Runs until cancelled. `grace`: seconds for which the blocks of a master that is no longer listed stay.
+    `segments_timeout`: see `MasterClient`.
 
     `on_change` is called after each poll, for whoever shows the state (see `statuses`).
     """
@@ -37,11 +38,13 @@ class Poller:
         config: IngestL3,
         *,
         grace: float,
+        segments_timeout: float | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._mirror = mirror
         self._config = config
         self._grace = grace
+        self._segments_timeout = segments_timeout
         self._on_change = on_change
         self._instances = Instances()
         self._known: dict[str, frozenset[str]] = {}
@@ -91,11 +94,6 @@ class Poller:
             for space, parts in watch.view.spaces().items()
         }
 
-    @property
-    def view_sizes(self) -> dict[str, int]:
-        """Blocks of each instance ("*" for the pool) in the index."""
-        return self._mirror.sizes()
-
     async def run(self) -> None:
         """Poll and write until cancelled; may be called again. FencedError: another process leads."""
         await self._load()
@@ -142,7 +140,7 @@ class Poller:
             fixed=Fixed(tp=self._config.expected_ranks.tp, pp=self._config.expected_ranks.pp),
         )
         return MasterWatch(
-            MasterClient(master.http, self._config.http_timeout),
+            MasterClient(master.http, self._config.http_timeout, self._segments_timeout),
             view,
             instance_of=self._instances.name,
             known=self._known,

@@ -116,9 +116,9 @@ class MooncakeMaster(Section, frozen=True):
     """How a Mooncake master pod names its ports."""
 
     http_port_name: Annotated[Text, Meta(description="Container port of the admin HTTP API.")] = "http"
-    rpc_port_name: Annotated[Text, Meta(description="Container port of the RPC service.")] = "rpc"
+    rpc_port_name: Annotated[Text, Meta(description="RPC port by name; taken, not used.")] = "rpc"
     http_port: Annotated[Port, Meta(description="Used if the pod has no port of that name; 0: none.")] = 9003
-    rpc_port: Annotated[Port, Meta(description="Used if the pod has no port of that name; 0: none.")] = 0
+    rpc_port: Annotated[Port, Meta(description="Number of the RPC port; taken, not used.")] = 0
 
 
 class Discovery(Section, frozen=True):

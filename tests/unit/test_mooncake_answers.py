@@ -188,6 +188,22 @@ async def test_nobody_there() -> None:
             await client.keys()
 
 
+async def test_a_silent_list_of_segments_has_a_limit_of_its_own() -> None:
+    gone = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the client gives up
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, MasterClient(base, timeout=60, segments_timeout=0.1) as client:
+        with pytest.raises(MasterUnreachableError, match=r"segmentsFetchTimeout = 0\.1s"):
+            await client.segments()
+        await asyncio.wait_for(gone.wait(), 10)
+
+
 @pytest.mark.parametrize("bad", ["", " ", "a b", "a&b", "a\nb", "a\x00b", "a\udcffb"])
 def test_keys_that_no_url_can_name(bad: str) -> None:
     assert askable(bad) == (bad == "")
