@@ -27,7 +27,23 @@ class Log(Section, frozen=True):
     ] = "info"
 
 
-class Http(Section, frozen=True):
+class Listening(Section, frozen=True):
+    """Whatever listens at an address."""
+
+    addr: str = ""
+
+    @property
+    def host(self) -> str | None:
+        """Host of `addr`; None for every interface."""
+        return parse_addr(self.addr)[0]
+
+    @property
+    def port(self) -> int:
+        """Port of `addr`."""
+        return parse_addr(self.addr)[1]
+
+
+class Http(Listening, frozen=True):
     """The query service."""
 
     addr: Annotated[str, Meta(description="Listen address of the query service.")] = ":28080"
@@ -53,16 +69,6 @@ class Http(Section, frozen=True):
     max_hit_rate_body_bytes: Annotated[
         Positive, Meta(description="Longest body of a query, in bytes; a longer one is answered 413.")
     ] = 4194304
-
-    @property
-    def host(self) -> str | None:
-        """Host of `addr`; None for every interface."""
-        return parse_addr(self.addr)[0]
-
-    @property
-    def port(self) -> int:
-        """Port of `addr`."""
-        return parse_addr(self.addr)[1]
 
 
 class RedisTls(Section, frozen=True):
@@ -132,7 +138,7 @@ class Redis(Section, frozen=True):
         yield repr(self)
 
 
-class Collector(Section, frozen=True):
+class Collector(Listening, frozen=True):
     """The write side."""
 
     addr: Annotated[
@@ -151,16 +157,6 @@ class Collector(Section, frozen=True):
     buffer_bytes: Annotated[
         Positive, Meta(description="Bytes of event batches kept in one collector, all streams together.")
     ] = 67108864
-
-    @property
-    def host(self) -> str | None:
-        """Host of `addr`; None for every interface."""
-        return parse_addr(self.addr)[0]
-
-    @property
-    def port(self) -> int:
-        """Port of `addr`."""
-        return parse_addr(self.addr)[1]
 
 
 class IngestL1(Section, frozen=True):
